@@ -1,0 +1,107 @@
+"""Making a .bin: prepare, prove with the C runtime, and only then write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from litenet.trainer.checkpoint import write_atomically
+from litenet.trainer.errors import UserError
+from litenet.trainer.memory import bytes_text
+
+from . import device, fold, format, parity
+from .heldout import HeldOut, held_out
+from .source import Source, load_source
+
+GOLDEN_INPUTS = 2
+
+
+def export(
+    source: str | None,
+    out: Path,
+    *,
+    config: str | None = None,
+    weights: str | None = None,
+    half: bool = False,
+    data: str | None = None,
+    data_dir: str | None = None,
+    samples: int = 256,
+    golden: bool = True,
+) -> Iterator[str]:
+    """Write `out`; yields the lines of the report as they become true. Nothing is written before the proof."""
+    found = load_source(source, config, weights)
+    proof = held_out(found, samples, data, cache=data_dir)
+    frame = tuple(found.data.get("shape", proof.x.shape[1:]))
+    prepared = device.prepare(found, frame)
+    try:
+        binary, checked = build(found, prepared, proof, half, golden)
+    except ValueError as error:
+        raise UserError(f"{found.where}: {error}.") from None
+    write_atomically(out, lambda file: file.write(binary))
+    macs = sum(prepared.graph.macs(n) for n in prepared.graph.nodes)
+    stored = sum(a.size for a in prepared.weights.values()) * (2 if half else 4)
+    yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), {'half' if half else 'single'} precision"
+    yield f"  weights {stored:,} bytes, arena {prepared.plan.arena_bytes:,} bytes of RAM, {macs:,} MACs an inference"
+    yield (
+        f"  proved on {checked.what}: outputs within {checked.max_difference:.2g} of training, "
+        f"same class on {checked.same_class} of {checked.samples}"
+        + (f", {checked.correct} right" if checked.correct is not None else "")
+    )
+
+
+def build(
+    source: Source, prepared: device.Device, proof: HeldOut, half: bool, golden: bool
+) -> tuple[bytes, parity.Parity]:
+    """The bytes of the file, after the C runtime has agreed on the held-out samples."""
+    shape = prepared.graph.input_shape
+    x = proof.inputs(source, shape)
+    metadata = _metadata(source, prepared)
+    answers = _golden(source, prepared, proof, half) if golden else None
+    first = format.write(device.model(prepared, source, half, metadata, answers))
+    checked = parity.compare(first, source, x, proof.y, proof.what)
+    parity.refuse_disagreement(checked, half)
+    metadata["parity"] = checked.as_dict()
+    return format.write(device.model(prepared, source, half, metadata, answers)), checked
+
+
+def _golden(source: Source, prepared: device.Device, proof: HeldOut, half: bool) -> format.Golden:
+    """The first held-out samples, with the output and every operator's checksum as the definition gives them."""
+    picture = proof.x.dtype == np.uint8 and device.preprocessing(source, prepared.graph.input_shape).color != "none"
+    count = min(GOLDEN_INPUTS, len(proof.x))
+    graph, weights = prepared.graph, device.rounded(prepared, half)
+    x = proof.inputs(source, graph.input_shape)[:count]
+    tensors = fold.run(graph, weights, x)
+    outputs = np.concatenate([tensors[t].reshape(count, -1) for t in graph.outputs], 1)
+    sums = [[format.op_checksum(tensors[n.output][i]) for n in graph.nodes] for i in range(count)]
+    inputs = [proof.x[i] if picture else x[i] for i in range(count)]
+    return format.Golden("frame" if picture else "f32", inputs, list(outputs), sums)
+
+
+def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
+    data, progress = source.data, source.progress
+    history = progress.get("history") or [{}]
+    best = history[progress["best_epoch"]] if progress.get("best_epoch", -1) >= 0 else history[-1]
+    labels = list(source.blueprint.labels or data.get("labels") or [])
+    found = {
+        "name": source.blueprint.name,
+        "labels": labels or None,
+        "layers": [n.layer if n.name == n.layer else n.name for n in prepared.graph.nodes],
+        "loss": source.blueprint.loss.type,
+        "created": time.strftime("%Y-%m-%d", time.gmtime()),
+        "litenet": _version(),
+        "dataset": {k: data[k] for k in ("name", "hash", "samples")} if data else None,
+        "accuracy": best.get("validation_accuracy"),
+        "blueprint": source.blueprint.resolved,
+    }
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def _version() -> str:
+    try:
+        return version("litenet")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,348 @@
+"""The only writer of `.bin`, format 1. What each byte means: runtime_c/FORMAT.md.
+
+    model = Model(
+        tensors=[TensorRec((4,), input=True), TensorRec((3,), output=True)],
+        ops=[OpRec("linear", inputs=(0,), output=1, attrs=attrs, weights=pack(...), activation="relu")],
+        metadata={"name": "tiny"},
+    )
+    Path("tiny.bin").write_bytes(write(model))
+
+The same model gives the same bytes. What a reader would refuse is refused here with a ValueError; the shape
+rules of the operators are left to ln_open, which the exporter runs on every file it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from litenet.trainer.ops import OPS, Attrs, Shape, activations
+from litenet.trainer.ops.spec import SIZES
+
+MAJOR, MINOR = 1, 0
+HEADER_BYTES, TENSOR_BYTES, OP_BYTES, ATTR_BYTES = 128, 32, 64, 32
+BLOCK = 64  # sections and weights start at multiples of it
+LINE = 16  # tensors in the arena start at multiples of it
+NO_TENSOR = 0xFFFF
+MAX_OPS, MAX_ELEMENTS, MAX_SIDE = 4096, (1 << 30) - 1, 65535
+FEATURE_F16 = 1
+
+DTYPES = {"f32": 0}
+WEIGHT_DTYPES = {"f32": 0, "f16": 1}
+RESIZE = {"nearest": 0, "bilinear": 1, "area": 2}
+FIT = {"stretch": 0, "crop": 1, "letterbox": 2}
+COLOR = {"none": 0, "gray": 1, "rgb": 2, "bgr": 3}
+INVERT = {"never": 0, "always": 1, "auto": 2}
+KINDS = {"f32": 0, "frame": 1}
+
+
+@dataclass(frozen=True)
+class TensorRec:
+    """One tensor. `offset` is its place in the arena; input and outputs live at the caller's and have none.
+
+    `first` and `last`, the operators that write it and read it last, are worked out where they are not given.
+    """
+
+    shape: Shape
+    dtype: str = "f32"
+    offset: int = 0
+    input: bool = False
+    output: bool = False
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class OpRec:
+    """One operator. `weights` is its block from pack.py; `scratch` (arena offset, bytes)."""
+
+    op: str
+    inputs: Sequence[int]
+    output: int
+    attrs: Attrs = field(default_factory=Attrs)
+    weights: bytes = b""
+    weight_dtype: str = "f32"
+    activation: str | None = None  # None: the attributes say it
+    algorithm: int = 0
+    scratch: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a picture becomes the input; mean and std in pixel units, one a channel of the frame (of three for a
+    grey one, the first counts). Default: no picture."""
+
+    resize: str = "nearest"
+    fit: str = "stretch"
+    color: str = "none"
+    invert: str = "never"
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    pad: int = 0
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Inputs with what this model makes of them, for the self-test.
+
+    `kind` "f32": inputs are float32 tensors; "frame": uint8 frames (H,W,C), before normalisation. `outputs`:
+    for each input all outputs, one after another. `checksums`: for each input and operator, op_checksum of what
+    it gives.
+    """
+
+    kind: str
+    inputs: Sequence[np.ndarray]
+    outputs: Sequence[np.ndarray]
+    checksums: Sequence[Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Model:
+    tensors: Sequence[TensorRec]
+    ops: Sequence[OpRec]
+    preprocessing: Preprocessing = Preprocessing()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    golden: Golden | None = None
+    arena_bytes: int | None = None  # None: the smallest that holds all tensors
+
+
+def op_checksum(y: np.ndarray) -> tuple[float, float]:
+    """The mean of |y|, and the mean of y under signs that depend on the position: what the self-test compares."""
+    values = np.asarray(y, np.float64).reshape(-1)
+    position = np.arange(values.size, dtype=np.uint64)
+    plus = (position * 2654435761 & 0xFFFFFFFF) < 1 << 31
+    return float(np.abs(values).mean()), float(np.where(plus, values, -values).mean())
+
+
+def write(model: Model) -> bytes:
+    """The file. Raises ValueError with one sentence for what the format cannot hold."""
+    _check_counts(model)
+    lives = _lifetimes(model)
+    weights, places = _weights(model)
+    program = b"".join(_tensor(model, i, lives[i]) for i in range(len(model.tensors)))
+    program += b"".join(_op(model, i, places[i]) for i in range(len(model.ops)))
+    metadata = json.dumps(dict(model.metadata), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    sections = [weights, program, metadata.encode() if model.metadata else b"", _golden(model)]
+
+    body, fields = b"", []
+    for section in sections:
+        body += bytes(-(HEADER_BYTES + len(body)) % BLOCK if section else 0)
+        fields.append((HEADER_BYTES + len(body) if section else 0, len(section)))
+        body += section
+    length = HEADER_BYTES + len(body)
+    if length > 0xFFFFFFFF:
+        raise ValueError(f"the model has {length} bytes; a .bin ends at 4 GB")
+    return _header(model, length, zlib.crc32(body), fields) + body
+
+
+# ---------------------------------------------------------------- header
+
+
+def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, int]]) -> bytes:
+    features = FEATURE_F16 if any(op.weight_dtype == "f16" for op in model.ops) else 0
+    x = model.tensors[0]
+    y = next(t for t in model.tensors if t.output)
+    p = model.preprocessing
+    mean, std = _normalisation(p, x.shape)
+    rest = struct.pack("<II", body_crc, features)
+    rest += struct.pack("<4B", DTYPES[x.dtype], DTYPES[y.dtype], len(x.shape), len(y.shape))
+    rest += struct.pack("<4I4I", *_dims(x.shape), *_dims(y.shape))
+    rest += struct.pack("<I", sections[0][1])
+    rest += b"".join(struct.pack("<II", at, size) for at, size in sections[1:])
+    rest += struct.pack("<HHI", len(model.ops), len(model.tensors), _arena_bytes(model))
+    codes = (RESIZE[p.resize], FIT[p.fit], COLOR[p.color], INVERT[p.invert])
+    rest += struct.pack("<4B3f3fB3x", *codes, *mean, *std, p.pad)
+    front = struct.pack("<4sHHI", b"LNET", MAJOR, MINOR, length)
+    crc = zlib.crc32(front + bytes(4) + rest)
+    return front + struct.pack("<I", crc) + rest
+
+
+def _normalisation(p: Preprocessing, x: Shape) -> tuple[list[float], list[float]]:
+    """Three means and three deviations; what the frame does not have is 0 and 1."""
+    for name, value, table in (
+        ("resize", p.resize, RESIZE),
+        ("fit", p.fit, FIT),
+        ("color", p.color, COLOR),
+        ("invert", p.invert, INVERT),
+    ):
+        if value not in table:
+            raise ValueError(f"preprocessing: {name} is {value!r}; it can be {', '.join(table)}")
+    channels = {"none": 0, "gray": 1}.get(p.color, 3)
+    if channels == 0:
+        if p != Preprocessing():
+            raise ValueError("preprocessing: color is 'none', so nothing else may be set")
+    elif len(x) != 3 or x[2] != channels or max(x[:2]) > MAX_SIDE:
+        raise ValueError(
+            f"preprocessing: a {p.color} frame is (height, width, {channels}), but the input is {tuple(x)}"
+        )
+    mean = [*p.mean] or [0.0] * channels
+    std = [*p.std] or [1.0] * channels
+    if len(mean) not in (channels, 3) or len(std) not in (channels, 3):
+        raise ValueError(f"preprocessing: mean has {len(mean)}, std {len(std)} values; {channels} are expected")
+    mean, std = mean[:channels], std[:channels]
+    stored = np.array([*mean, *std], np.float32)
+    if not np.isfinite(stored).all() or not (stored[channels:] > 0).all():
+        raise ValueError("preprocessing: means must be finite, deviations finite and above 0, in float32 too")
+    if not 0 <= p.pad <= 255:
+        raise ValueError(f"preprocessing: pad is {p.pad}; a grey value from 0 to 255 is expected")
+    return mean + [0.0] * (3 - channels), std + [1.0] * (3 - channels)
+
+
+def _dims(shape: Shape) -> list[int]:
+    return [*shape] + [0] * (4 - len(shape))
+
+
+def _arena_bytes(model: Model) -> int:
+    ends = [t.offset + 4 * math.prod(t.shape) for t in model.tensors if not (t.input or t.output)]
+    ends += [at + size for at, size in (op.scratch for op in model.ops)]
+    least = -(-max(ends, default=0) // LINE) * LINE
+    given = least if model.arena_bytes is None else model.arena_bytes
+    if not max(ends, default=0) <= given <= 0xFFFFFFFF:
+        raise ValueError(f"the arena has {given} bytes; tensors and scratch memory end at {least}")
+    return given
+
+
+# ---------------------------------------------------------------- program
+
+
+def _check_counts(model: Model) -> None:
+    T, N = len(model.tensors), len(model.ops)
+    if not 1 <= N <= MAX_OPS:
+        raise ValueError(f"the model has {N} operators; a .bin holds 1 to {MAX_OPS}")
+    if T != N + 1:
+        raise ValueError(f"the model has {T} tensors; the input and one for each of {N} operators are expected")
+    if [i for i, t in enumerate(model.tensors) if t.input] != [0]:
+        raise ValueError("tensor 0, and no other, must be the input")
+    if not any(t.output for t in model.tensors):
+        raise ValueError("no tensor is an output")
+
+
+def _lifetimes(model: Model) -> list[tuple[int, int]]:
+    """(first, last) of every tensor: the operator that writes it, and the one that reads it last."""
+    T, end = len(model.tensors), len(model.ops) - 1
+    first: list[int | None] = [0, *[None] * (T - 1)]
+    last: list[int | None] = [end if t.output else None for t in model.tensors]
+    for i, op in enumerate(model.ops):
+        for k in (*op.inputs, op.output):
+            if not 0 <= k < T:
+                raise ValueError(f"operator {i} ({op.op}) names tensor {k}; there are {T}")
+        for k in op.inputs:
+            if first[k] is None:
+                raise ValueError(f"operator {i} ({op.op}) reads tensor {k} before it is written")
+            last[k] = end if model.tensors[k].output else i
+        if first[op.output] is not None:
+            raise ValueError(f"operator {i} ({op.op}) writes tensor {op.output}, which is written already")
+        first[op.output] = i
+    lives = []
+    for k, t in enumerate(model.tensors):
+        a, b = first[k], last[k]
+        if a is None or b is None:
+            raise ValueError(f"tensor {k} is never {'written' if a is None else 'read'}")
+        if (t.first, t.last) not in {(None, None), (a, b)}:
+            raise ValueError(f"tensor {k} is said to live from {t.first} to {t.last}; it lives from {a} to {b}")
+        lives.append((a, b))
+    return lives
+
+
+def _tensor(model: Model, i: int, life: tuple[int, int]) -> bytes:
+    t = model.tensors[i]
+    if t.dtype not in DTYPES:
+        raise ValueError(f"tensor {i} has type {t.dtype!r}; format {MAJOR}.{MINOR} knows {', '.join(DTYPES)}")
+    if not 1 <= len(t.shape) <= 4 or min(t.shape) < 1 or math.prod(t.shape) > MAX_ELEMENTS:
+        raise ValueError(f"tensor {i} has shape {tuple(t.shape)}; 1 to 4 dims, in all below 2^30, are expected")
+    if t.offset % LINE or t.offset < 0 or ((t.input or t.output) and t.offset):
+        raise ValueError(
+            f"tensor {i} has arena offset {t.offset}; a multiple of {LINE}, for input and outputs 0, is expected"
+        )
+    flags = (1 if t.input else 0) | (2 if t.output else 0)
+    front = struct.pack("<IBBBb4I", t.offset, DTYPES[t.dtype], len(t.shape), flags, 0, *_dims(t.shape))
+    return front + struct.pack("<fHH", 1.0, *life)
+
+
+def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
+    rec = model.ops[i]
+    name = f"operator {i} ({rec.op})"
+    if rec.op not in OPS or OPS[rec.op].OP.training_only:
+        raise ValueError(f"{name} cannot stand in a .bin")
+    op = OPS[rec.op].OP
+    activation = getattr(rec.attrs, "activation", "none") if rec.activation is None else rec.activation
+    if activation not in activations.IDS or (activation != "none" and not op.activation):
+        raise ValueError(f"{name} cannot have activation {activation!r}")
+    if len(rec.inputs) != len(op.inputs):
+        raise ValueError(f"{name} has {len(rec.inputs)} inputs; {len(op.inputs)} are expected")
+    if rec.weight_dtype not in (WEIGHT_DTYPES if op.layout in ("panels", "depthwise") else ("f32",)):
+        raise ValueError(f"{name} cannot have weights of type {rec.weight_dtype!r}")
+    if bool(rec.weights) != (op.layout != "none"):
+        raise ValueError(f"{name} has {len(rec.weights)} bytes of weights; its layout is {op.layout!r}")
+    at, size = rec.scratch
+    if at % LINE or at < 0 or size < 0 or (at and not size):
+        raise ValueError(f"{name} has scratch memory at {at}, {size} bytes; a multiple of {LINE} is expected")
+    inputs = [*rec.inputs] + [NO_TENSOR] * (4 - len(rec.inputs))
+    head = struct.pack("<HBB4HHBB", op.id, activations.IDS[activation], rec.algorithm, *inputs, rec.output,
+                       len(rec.inputs), WEIGHT_DTYPES[rec.weight_dtype])  # fmt: skip
+    attrs = b"".join(_attribute(name, attr, rec.attrs) for attr in op.record_attrs)
+    return head + struct.pack("<IIII", *place, at, size) + attrs.ljust(ATTR_BYTES, b"\0")
+
+
+def _attribute(name: str, attr: Any, given: Attrs) -> bytes:
+    values = getattr(given, attr.name, attr.default)
+    values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+    if len(values) != attr.count or not all(v is not None and attr.lo <= v <= attr.hi for v in values):
+        raise ValueError(
+            f"{name}: {attr.name} is {values}; {attr.count} value(s) from {attr.lo} to {attr.hi} are expected"
+        )
+    code = {"u8": "B", "u16": "H", "u32": "I", "f32": "f"}[attr.type]
+    packed = struct.pack(f"<{attr.count}{code}", *values)
+    assert len(packed) == SIZES[attr.type] * attr.count
+    return packed
+
+
+def _weights(model: Model) -> tuple[bytes, list[tuple[int, int]]]:
+    """The weights section, and (file offset, bytes) of each operator's block in it."""
+    out, places = bytearray(), []
+    for op in model.ops:
+        if not op.weights:
+            places.append((0, 0))
+            continue
+        out += bytes(-len(out) % BLOCK)
+        places.append((HEADER_BYTES + len(out), len(op.weights)))
+        out += op.weights
+    return bytes(out), places
+
+
+# ---------------------------------------------------------------- golden
+
+
+def _golden(model: Model) -> bytes:
+    g, N = model.golden, len(model.ops)
+    if g is None:
+        return b""
+    G = len(g.inputs)
+    if G < 1 or len(g.outputs) != G or len(g.checksums) != G:
+        raise ValueError(f"golden: {G} inputs have {len(g.outputs)} outputs and {len(g.checksums)} checksums")
+    if g.kind not in KINDS or (g.kind == "frame" and model.preprocessing.color == "none"):
+        raise ValueError(f"golden: kind is {g.kind!r}; 'f32' is expected, or 'frame' if the input is a picture")
+    out = struct.pack("<IIIB3x", 1, G, N, KINDS[g.kind])
+    out += b"".join(struct.pack("<I", zlib.crc32(op.weights)) for op in model.ops)
+    n_in = math.prod(model.tensors[0].shape)
+    n_out = sum(math.prod(t.shape) for t in model.tensors if t.output)
+    for x, y, sums in zip(g.inputs, g.outputs, g.checksums, strict=True):
+        if g.kind == "frame" and x.dtype != np.uint8:
+            raise ValueError(f"golden: a frame has type {x.dtype}; uint8 is expected")
+        pixels = np.asarray(x).astype("<f4" if g.kind == "f32" else np.uint8).tobytes()
+        values = np.concatenate([np.asarray(y, "<f4").reshape(-1), np.asarray(sums, "<f4").reshape(-1)])
+        if np.size(x) != n_in or np.size(y) != n_out or values.size != n_out + 2 * N:
+            raise ValueError(
+                f"golden: {np.size(x)} input and {np.size(y)} output values and {len(sums)} checksums; "
+                f"{n_in}, {n_out} and {N} are expected"
+            )
+        if not np.isfinite(values).all() or not np.isfinite(x).all():
+            raise ValueError("golden: a value is not finite (NaN or infinity)")
+        out += pixels.ljust(-(-len(pixels) // 4) * 4, b"\0") + values.astype("<f4").tobytes()
+    return out

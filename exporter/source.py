@@ -1,0 +1,82 @@
+"""Where a model comes from: a run folder, a checkpoint, or a blueprint with weights. More kinds are more readers here.
+
+A Source is an inference graph with weights, in NHWC, and what is known of its training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from litenet.trainer import blueprint as blueprints
+from litenet.trainer import checkpoint
+from litenet.trainer.errors import UserError
+from litenet.trainer.fuse import for_inference
+from litenet.trainer.graph import Graph, build
+
+
+@dataclass(frozen=True)
+class Source:
+    """weights holds parameters and running statistics by the graph's names. data: as in a checkpoint, or empty."""
+
+    graph: Graph
+    weights: dict[str, np.ndarray]
+    blueprint: blueprints.Blueprint
+    data: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+
+def load_source(source: str | None, config: str | None = None, weights: str | None = None) -> Source:
+    """Read what edge-export was given: SOURCE, or --config with --weights."""
+    if config is not None:
+        return from_checkpoint(weights or source or "", config)
+    path = Path(source or "")
+    if path.is_dir() or path.suffix == ".npz":
+        return from_checkpoint(path)
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(
+            f"{path}: a run folder or a checkpoint (.npz) is expected"
+            + (f", not a {path.suffix} file" if path.suffix else ", and there is no such folder")
+            + ".\n  Give runs/NAME, or --config blueprint.json --weights best.npz."
+        )
+    return reader(path)
+
+
+def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
+    """A checkpoint with its own blueprint, or with the one given."""
+    saved = checkpoint.load(path)
+    if config is None and "blueprint" not in saved.meta:
+        raise UserError(f"{saved.where} holds weights but no blueprint.\n  Add --config blueprint.json.")
+    blueprint = blueprints.load(config) if config else saved.blueprint
+    full = build(blueprint)
+    weights = {}
+    for p in full.params.values():
+        found = saved.arrays.get(f"weights/{p.name}")
+        if found is None or found.shape != p.shape:
+            what = "is missing" if found is None else f"has shape {found.shape}"
+            raise UserError(
+                f"{saved.where}: {p.name} {what}, but {blueprint.where} needs {p.shape}.\n"
+                "  Give the weights that were trained with this blueprint."
+            )
+        if not np.isfinite(found).all():
+            raise UserError(f"{saved.where}: {p.name} holds NaN or infinite values.\n  Export an earlier checkpoint.")
+        weights[p.name] = found.astype(np.float32)
+    meta = saved.meta
+    return Source(
+        for_inference(full),
+        weights,
+        blueprint,
+        meta.get("data", {}),
+        meta.get("settings", {}),
+        meta.get("progress", {}),
+        saved.where,
+    )
+
+
+READERS: dict[str, Callable[[Path], Source]] = {}  # by file extension, for sources that are no checkpoints

@@ -1,0 +1,77 @@
+"""What the numbers of a net mean: classes with probabilities, or plain values; as a dict and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .engine import InferenceEngine
+from .errors import ModelError
+
+SHOWN_VALUES = 8  # of a net that gives values, in text; JSON has them all
+
+
+def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top: int) -> dict[str, Any]:
+    """The answer to one picture.
+
+    Classes: {file, label, index, probability, top: [{label, index, probability}, ...], microseconds}
+    Values:  {file, values: [...], microseconds}
+    """
+    values = np.concatenate([np.ravel(part) for part in (y if isinstance(y, tuple) else (y,))])
+    if not np.isfinite(values).all():
+        raise ModelError(f"{file}: the net's answer is not a finite number; run `edge-infer --selftest`.")
+    found: dict[str, Any] = {"file": file}
+    p = probabilities(engine, values)
+    if p is None:
+        found["values"] = [float(v) for v in values]
+    else:
+        order = np.argsort(-p, kind="stable")[:top]
+        best = [
+            {"label": label(engine, int(i)), "index": int(i), "probability": round(float(p[i]), 6)}
+            for i in order
+        ]
+        found |= {**best[0], "top": best}
+    found["microseconds"] = round(microseconds, 1)
+    return found
+
+
+def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
+    """y as class probabilities; None if the net gives values (trained with mse, one output, an image)."""
+    loss = engine.metadata.get("loss")
+    last = engine.layers[-1]
+    if loss == "mse" or len(engine.output_shape) != 1 or y.size != engine.output_shape[0]:
+        return None
+    p = y.astype(np.float64)
+    if loss == "bce":  # each output is a probability of its own; a single one decides between two classes
+        if "sigmoid" not in (last.op, last.activation):
+            p = 1 / (1 + np.exp(-np.clip(p, -700, 700)))
+        return p if p.size > 1 else np.array([1 - p[0], p[0]])
+    if y.size == 1:
+        return None
+    if last.op == "softmax" or "sigmoid" in (last.op, last.activation):
+        return p
+    e = np.exp(p - p.max())
+    return e / e.sum()
+
+
+def label(engine: InferenceEngine, index: int) -> str:
+    """The name of a class, or its number where the model has no name for it."""
+    labels = engine.labels or []
+    return str(labels[index]) if index < len(labels) else str(index)
+
+
+def text(found: dict[str, Any]) -> list[str]:
+    """One line for the answer, and one more for each runner-up."""
+    if "values" in found:
+        values = found["values"]
+        line = "  ".join(f"{v:.6g}" for v in values[:SHOWN_VALUES])
+        if len(values) > SHOWN_VALUES:
+            line += f"  ... ({len(values)} values; --json gives all)"
+        return [f"{found['file']}  {line}"]
+    width = max(len(entry["label"]) for entry in found["top"])
+    names = [found["file"]] + [" " * len(found["file"])] * (len(found["top"]) - 1)
+    return [
+        f"{name}  {entry['label']:<{width}}  {100 * entry['probability']:.1f} %"
+        for name, entry in zip(names, found["top"], strict=True)
+    ]

@@ -1,0 +1,63 @@
+"""Build the binding: litenet.h and the C sources become the extension module litenet.pyruntime._litenet.
+
+Installing does this through setup.py. While working on the C code, `python pyruntime/build_ffi.py` builds it
+anew, in place. One extension serves all CPython versions (stable ABI).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import cffi
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = ROOT / "runtime_c" / "include" / "litenet.h"
+SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
+
+# -ffp-contract=off: no fused multiply-add behind our back, so that equal code gives equal bits everywhere.
+UNIX_FLAGS = ["-O2", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
+WINDOWS_FLAGS = ["/O2", "/fp:precise"]
+
+CALLBACK = """
+extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *output,
+                                     const float *data);
+"""
+
+
+def declarations() -> str:
+    """The part of litenet.h between the lines marked cffi."""
+    text = HEADER.read_text(encoding="utf-8")
+    return text.split("/* cffi begin */", 1)[1].split("/* cffi end */", 1)[0]
+
+
+def make(base: str) -> cffi.FFI:
+    """The builder, with `base` before every path: "" for setuptools, which runs in the root folder."""
+    builder = cffi.FFI()
+    builder.cdef(declarations() + CALLBACK)
+    source_dir = SOURCES[0].parent
+    depends = [HEADER, *source_dir.glob("*.h"), *source_dir.glob("*.def")]
+    builder.set_source(
+        "litenet.pyruntime._litenet",
+        '#include "litenet.h"',
+        sources=[base + path.relative_to(ROOT).as_posix() for path in SOURCES],
+        depends=[base + path.relative_to(ROOT).as_posix() for path in depends],
+        include_dirs=[base + "runtime_c/include", base + "runtime_c/src"],
+        extra_compile_args=WINDOWS_FLAGS if sys.platform == "win32" else UNIX_FLAGS,
+    )
+    return builder
+
+
+ffi = make("")  # what setup.py asks for
+
+
+def build_in_place() -> Path:
+    """Compile in build/, and put the module beside this file."""
+    suffix = ".pyd" if sys.platform == "win32" else ".abi3.so"
+    work = ROOT / "build" / "ffi"
+    built = Path(make(f"{ROOT.as_posix()}/").compile(tmpdir=str(work), target=f"_litenet{suffix}"))
+    return built.replace(ROOT / "pyruntime" / f"_litenet{suffix}")
+
+
+if __name__ == "__main__":
+    print(build_in_place())

@@ -1,0 +1,188 @@
+"""edge-infer: what a model says about pictures. Answers go to standard output, the rest to standard error.
+
+NumPy, OpenCV and the binding are imported when the command line has been understood, so --help is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .errors import ImageError, ModelError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")  # in folders
+
+EPILOG = """\
+exit status: 0 all answered, 1 something could not be read or failed its test, 2 bad command line
+
+--json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
+probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds.
+Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers".
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="edge-infer",
+        description="Run a LiteNet model on pictures and print what it sees.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("model", help="the .bin file that edge-export wrote")
+    p.add_argument("images", nargs="*", metavar="image", help="picture, folder of pictures, or - for stdin")
+    p.add_argument("--top", type=_count, metavar="N", help="show the N best classes (default 1, in JSON 5)")
+    p.add_argument("--json", action="store_true", help="answer in JSON, one object a line")
+    p.add_argument("--trace", action="store_true", help="also show what each layer gave for each picture")
+    p.add_argument("--info", action="store_true", help="show the model: sizes, preprocessing, layers, origin")
+    p.add_argument("--selftest", action="store_true", help="run the golden inputs stored in the model")
+    p.add_argument("--bench", action="store_true", help="measure loading, running and each layer")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    p = parser()
+    args = p.parse_args(argv)
+    if not (args.images or args.info or args.selftest or args.bench):
+        p.error("give at least one picture, or one of --info, --selftest, --bench")
+    if args.trace and not args.images:
+        p.error("--trace needs a picture")
+    for stream in (sys.stdout, sys.stderr):  # a label or file name may not exist in the terminal's encoding
+        with contextlib.suppress(AttributeError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        status = _run(args)
+        sys.stdout.flush()
+        return status
+    except (ModelError, ImageError) as error:
+        return _complain(error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has seen enough, as in `edge-infer ... | head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Everything after the command line. ModelError: nothing more can be answered."""
+    from time import perf_counter
+
+    from .engine import InferenceEngine
+
+    start = perf_counter()
+    engine = InferenceEngine(args.model)
+    load_seconds = perf_counter() - start
+    if args.info:
+        from . import report
+
+        found = report.info(engine)
+        _print({"info": found}, report.info_text(found), args.json)
+    if args.selftest:
+        engine.selftest()
+        _print({"selftest": "passed"}, ["self-test passed"], args.json)
+    if args.bench:
+        from . import report
+
+        x = engine.prepare(*_decode(next(_pictures(args.images[0])))) if args.images else None
+        timed = report.bench(engine, load_seconds, x)
+        _print({"bench": timed}, report.bench_text(timed), args.json)
+        return 0
+    status = 0
+    for given in args.images:
+        try:
+            for path in _pictures(given):
+                status = _answer(engine, path, args) or status
+        except ImageError as error:
+            status = _complain(error)
+    return status
+
+
+def _answer(engine, path: str, args: argparse.Namespace) -> int:
+    from time import perf_counter
+
+    from . import answers
+
+    try:
+        x = engine.prepare(*_decode(path))
+    except ImageError as error:  # one bad picture does not end the run
+        return _complain(error)
+    start = perf_counter()
+    y = engine.predict(x)
+    microseconds = (perf_counter() - start) * 1e6
+    found = answers.answer(engine, path, y, microseconds, args.top or (5 if args.json else 1))
+    lines = answers.text(found)
+    if args.trace:
+        from . import report
+
+        found["layers"] = report.trace(engine, x)
+        lines += report.trace_text(found["layers"])
+    _print(found, lines, args.json)
+    return 0
+
+
+def _print(found: dict, lines: list[str], as_json: bool) -> None:
+    if as_json:
+        import json
+
+        lines = [json.dumps(found)]
+    print("\n".join(lines), flush=True)
+
+
+def _complain(error: Exception) -> int:
+    print(error, file=sys.stderr)
+    return 1
+
+
+def _pictures(given: str) -> Iterator[str]:
+    """What one argument stands for: itself, or the pictures in that folder and below it, sorted."""
+    if not Path(given).is_dir():
+        yield given
+        return
+    empty = True
+    for folder, below, names in os.walk(given):
+        below.sort()
+        for name in sorted(names):
+            if name.lower().endswith(SUFFIXES):
+                empty = False
+                yield str(Path(folder, name))
+    if empty:
+        raise ImageError(f"{given} holds no pictures; expected files ending in {' '.join(SUFFIXES)}.")
+
+
+def _decode(path: str):
+    """The picture of a file or of standard input. What the codecs print is dropped: we say it, once."""
+    from . import image
+
+    with _codecs_silenced():
+        if path == "-":
+            return image.decode(sys.stdin.buffer.read(image.MAX_FILE_BYTES), "standard input")
+        return image.decode(path)
+
+
+@contextlib.contextmanager
+def _codecs_silenced() -> Iterator[None]:
+    """libpng and libjpeg write to file descriptor 2, past Python."""
+    try:
+        sys.stderr.flush()
+        saved = os.dup(2)
+    except OSError:  # there is none: nothing to silence
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)

@@ -1,0 +1,372 @@
+"""Run a .bin model from Python: a thin layer over litenet.h. Arrays are passed to C in place."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import preprocess
+from ._litenet import ffi, lib
+from .errors import ModelError
+from .preprocess import Preprocessing
+
+FLOATS = ffi.typeof("float[]")
+DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
+
+PROVENANCE = ("loss", "accuracy", "dataset", "created", "litenet", "parity")  # keys of the metadata
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator of the program. `shape` is its output's, without the batch."""
+
+    name: str
+    op: str
+    activation: str
+    shape: tuple[int, ...]
+    weight_dtype: str
+    weights_bytes: int
+    macs: int
+
+
+class Traced(NamedTuple):
+    """One operator of one run. `microseconds` is its time alone; copying the array is not counted."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    array: np.ndarray
+    microseconds: float
+
+
+class InferenceEngine:
+    """engine = InferenceEngine("model.bin"); engine.predict(x) maps float32 to float32.
+
+    model: a path, or the file's bytes. A file is mapped, not read: to replace it, rename a new one over it;
+    never write into it while an engine has it open.
+    device: "cpu" is what this runtime has.
+    threads: checked, and without effect so far: all work is done on the caller's thread.
+
+    Several threads may call one engine at once: the model is only read, and each call has its own working
+    memory. Use it as a context manager, or close() it, to let go of the file early.
+    """
+
+    def __init__(self, model: str | os.PathLike | bytes, device: str = "cpu", threads: int | None = None):
+        if device != "cpu":
+            raise ModelError(f"There is no device {device!r}; this runtime runs on 'cpu'.")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise ModelError(f"threads is {threads!r}; expected a whole number from 1 on, or None.")
+        in_memory = isinstance(model, (bytes, bytearray, memoryview))
+        self.name = "model" if in_memory else os.fspath(model)  # type: ignore[arg-type]
+        data = model if in_memory else _map(Path(model))  # type: ignore[arg-type]
+        self._bin = ffi.from_buffer(data)  # keeps data alive
+        self._model = ffi.new("ln_model *")
+        status = lib.ln_open(self._model, self._bin, len(self._bin))
+        if status != lib.LN_OK:
+            raise ModelError(f"{self.name}: {_explain(self._model)}", status)
+
+        tensors = [self._tensor(i) for i in range(self._model.tensor_count)]
+        outputs = [_dims(t) for t in tensors if t.is_output]
+        self.input_shape: tuple[int, ...] = _dims(tensors[0])  # (H, W, C) for pictures; no batch
+        self.output_shape: tuple[int, ...] = outputs[0]
+        self._outputs = outputs
+        self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
+        self._arena_bytes = lib.ln_arena_bytes(self._model)
+        self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
+
+    # running
+
+    def predict(self, x) -> Any:
+        """The output for one input of input_shape, or for a batch (N, *input_shape). The caller may keep it.
+
+        x is float32 and already normalised (predict_image does that for pictures); other number types are
+        converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple.
+        """
+        x = self._as_input(x)
+        if x.shape == self.input_shape:
+            y = np.empty(self._out, np.float32)
+            self._run(ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y))
+            return self._split(y, ())
+        y = np.empty((len(x), self._out), np.float32)
+        if len(x):
+            first, out = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
+            for n in range(len(x)):
+                self._run(first + n * self._in, out + n * self._out)
+        return self._split(y, (len(x),))
+
+    def predict_image(self, pixels: np.ndarray, layout: str | None = None) -> Any:
+        """As predict, for a picture of any size: uint8 (H, W, C). layout names the channels ("rgb", ...);
+        without it 1, 2, 3 and 4 channels are gray, gray_alpha, bgr and bgra, as OpenCV has them."""
+        return self.predict(self.prepare(pixels, layout))
+
+    def prepare(self, pixels: np.ndarray, layout: str | None = None) -> np.ndarray:
+        """The picture as this model's input: float32 of input_shape."""
+        if self.preprocessing is None:
+            raise ModelError(
+                f"{self.name} takes {_shape_text(self.input_shape)}, not a picture; "
+                "give the values to InferenceEngine.predict."
+            )
+        pixels, code = preprocess.as_pixels(pixels, layout)
+        x = np.empty(self.input_shape, np.float32)
+        height, width = pixels.shape[:2]
+        buffers = ffi.from_buffer("uint8_t[]", pixels), ffi.from_buffer(FLOATS, x)
+        preprocess.check(self._call(lib.ln_preprocess, buffers[0], height, width, code, buffers[1]))
+        return x
+
+    def trace(self, x) -> list[Traced]:
+        """Run one input and keep what every operator gives, in order."""
+        found: list[Traced] = []
+
+        def keep(index: int, data: Any, microseconds: float) -> None:
+            layer = self.layers[index]
+            array = np.empty(layer.shape, np.float32)
+            ffi.memmove(ffi.from_buffer(array), data, array.nbytes)
+            found.append(Traced(layer.name, layer.op, layer.shape, array, microseconds))
+
+        self._run_each(x, keep)
+        return found
+
+    def layer_times(self, x) -> list[float]:
+        """Microseconds of each operator in one run; what noting them costs is mostly left out."""
+        times: list[float] = []
+        self._run_each(x, lambda index, data, microseconds: times.append(microseconds))
+        return times
+
+    def selftest(self) -> None:
+        """Run the file's golden inputs; ModelError names the first operator that gives something else."""
+        x, out = np.empty(self._in, np.float32), np.empty(self._out, np.float32)
+        buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, out)
+        pair = self._take_arena()
+
+        def test(model: Any) -> None:
+            own = ffi.new("ln_model *", model[0])  # the finding is written into it
+            status = lib.ln_selftest(own, pair[1], self._arena_bytes, *buffers)
+            if status != lib.LN_OK:
+                raise ModelError(f"{self.name}: {_explain(own)}", status)
+
+        self._call(test)
+        self._arenas.append(pair)
+
+    # what the file says
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The file's metadata section, as the exporter wrote it."""
+        at, size = self._model.metadata_at, self._model.metadata_bytes
+        text = self._call(lambda model: ffi.buffer(model.bin + at, size)[:])
+        try:
+            found = json.loads(text) if size else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ModelError(f"{self.name}: the metadata at byte {at} is no JSON object; export it again.")
+        return found
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Names of the classes, in the order of the outputs; None where the model has none."""
+        return self.metadata.get("labels")
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing | None:
+        """What happens to a picture before the net sees it; None when the input is no picture."""
+        record = ffi.new("ln_preprocessing *")
+        self._call(lib.ln_get_preprocessing, record)
+        return preprocess.from_record(record)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """The operators of the program, in the order they run."""
+        names = self.metadata.get("layers") or []
+        op, found = ffi.new("ln_op *"), []
+        for index in range(self._model.op_count):
+            self._call(lib.ln_get_op, index, op)
+            kind = ffi.string(lib.ln_op_name(op.id)).decode()
+            found.append(
+                Layer(
+                    name=names[index] if index < len(names) else f"{kind}{index}",
+                    op=kind,
+                    activation=ffi.string(lib.ln_activation_name(op.activation)).decode(),
+                    shape=_dims(self._tensor(op.output)),
+                    weight_dtype=DTYPES[op.weight_dtype] if op.weights_bytes else "",
+                    weights_bytes=op.weights_bytes,
+                    macs=self._call(lib.ln_op_macs, index),
+                )
+            )
+        return found
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Sizes and counts of the model, and where it comes from."""
+        model, known = self._model, self.metadata
+        return {
+            "name": known.get("name"),
+            "format": f"{model.major}.{model.minor}",
+            "input_shape": self.input_shape,
+            "output_shape": self.output_shape,
+            "file_bytes": model.len,
+            "weights_bytes": model.weights_bytes,
+            "arena_bytes": self._arena_bytes,
+            "operators": model.op_count,
+            "macs": sum(layer.macs for layer in self.layers),
+            "classes": len(self.labels) if self.labels else None,
+            **{key: known.get(key) for key in PROVENANCE},
+        }
+
+    # life
+
+    def close(self) -> None:
+        """Let go of the file, once the calls that still run are done. Nothing works afterwards."""
+        self._bin = None  # it holds the file; each running call holds it too
+
+    def __enter__(self) -> InferenceEngine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"InferenceEngine({self.name!r}: {self.input_shape} -> {self.output_shape})"
+
+    # the inside
+
+    def _call(self, function: Any, *args: Any) -> Any:
+        """function(model, *args). The file stays mapped until it returns, even if another thread closes."""
+        held = self._bin
+        if held is None:
+            raise ModelError(f"{self.name}: this engine has been closed; open the model again.")
+        return function(self._model, *args)
+
+    def _run(self, x: Any, y: Any) -> None:
+        pair = self._take_arena()
+        status = self._call(lib.ln_run, pair[1], self._arena_bytes, x, y)
+        self._arenas.append(pair)
+        if status:
+            preprocess.check(status)
+
+    def _run_each(self, x: Any, after: Any) -> None:
+        """Run one input; after(index, data, microseconds) sees each operator's output."""
+        x = self._as_input(x)
+        if x.shape != self.input_shape:
+            raise ModelError(
+                f"{self.name}: give one input of shape {self.input_shape}, not a batch {x.shape}."
+            )
+        y, watch = np.empty(self._out, np.float32), _Watch(after)
+        pair, handle = self._take_arena(), ffi.new_handle(watch)
+        buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
+        watch.since = perf_counter()
+        status = self._call(
+            lib.ln_run_each, pair[1], self._arena_bytes, *buffers, lib.litenet_after_op, handle
+        )
+        self._arenas.append(pair)
+        if watch.error is not None:
+            raise watch.error
+        preprocess.check(status)
+
+    def _take_arena(self) -> tuple[Any, Any]:
+        """(what keeps it alive, its address): a free one, or a new one. list.pop and append are atomic."""
+        try:
+            return self._arenas.pop()
+        except IndexError:
+            keep = ffi.new("uint8_t[]", self._arena_bytes + 63)
+            return keep, keep + -int(ffi.cast("uintptr_t", keep)) % 64
+
+    def _as_input(self, x: Any) -> np.ndarray:
+        """x as contiguous float32 of input_shape, or of that with a batch in front."""
+        want = self.input_shape
+        if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.shape == want:
+            return x
+        try:
+            given = np.asarray(x)
+            if given.dtype == np.uint8:
+                raise ModelError(
+                    f"{self.name}: predict takes normalised float32 values, not uint8; "
+                    "use predict_image for a picture, or x.astype('float32')."
+                )
+            given = np.ascontiguousarray(given, np.float32).reshape(given.shape)
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"{self.name}: the input is not an array of numbers; expected float32 of shape {want}."
+            ) from None
+        if given.shape[-len(want) :] == want and given.ndim <= len(want) + 1:
+            return given
+        hint = ""
+        if len(want) == 3:
+            planes = (want[2], want[0], want[1])
+            hint = f" (height, width, channels), or (N, {', '.join(map(str, want))}) for a batch"
+            if given.shape[-3:] == planes:
+                hint += "; this one is channels first: np.moveaxis(x, -3, -1) turns it"
+            if want[2] == 1 and given.shape[-2:] == want[:2] and given.ndim <= 3:
+                return given[..., None]  # grey without its channel axis
+        raise ModelError(f"{self.name}: the input has shape {given.shape}; expected {want}{hint}.")
+
+    def _split(self, y: np.ndarray, batch: tuple[int, ...]) -> Any:
+        if len(self._outputs) == 1:
+            return y.reshape(batch + self.output_shape)
+        sizes = np.cumsum([prod(shape) for shape in self._outputs])[:-1]
+        parts = np.split(y, sizes, axis=-1)
+        return tuple(part.reshape(batch + shape) for part, shape in zip(parts, self._outputs, strict=True))
+
+    def _tensor(self, index: int) -> Any:
+        tensor = ffi.new("ln_tensor *")
+        lib.ln_get_tensor(self._model, index, tensor)
+        return tensor
+
+
+class _Watch:
+    """What the C callback sees of one traced run."""
+
+    def __init__(self, after: Any):
+        self.after = after
+        self.since = 0.0
+        self.error: BaseException | None = None
+
+
+@ffi.def_extern(error=1)
+def litenet_after_op(user, op_index, op, output, data):
+    now = perf_counter()
+    watch = ffi.from_handle(user)
+    try:
+        watch.after(op_index, data, (now - watch.since) * 1e6)
+    except BaseException as error:  # nothing may pass through C: the caller raises it
+        watch.error = error
+        return 1
+    watch.since = perf_counter()
+    return 0
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    """The file in memory without a copy. An empty one cannot be mapped."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else file.read(1)
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist; check the path of the model.") from None
+    except IsADirectoryError:
+        raise ModelError(f"{path} is a folder; expected a .bin model.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+
+
+def _explain(model: Any) -> str:
+    text = ffi.new("char[]", 1024)
+    lib.ln_explain(model, text, len(text))
+    return ffi.string(text).decode("utf-8", "replace")
+
+
+def _dims(tensor: Any) -> tuple[int, ...]:
+    return tuple(tensor.dims[i] for i in range(tensor.rank))
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} values" if len(shape) == 1 else f"an array {shape}"

@@ -1,0 +1,283 @@
+/* ln_check_records: may ln_run walk this program without looking? Part of ln_open.
+ *
+ * Passes, each relying on the ones before:
+ *   tensors   every tensor record alone: type, shape, place in the arena
+ *   ops       every operator record alone: number, indices, weights, scratch, attributes
+ *   lifetimes a tensor is written by the operator it calls first and last read by the one it calls last
+ *   order     operators read only what earlier ones wrote, and each operator's own shape rule
+ *   arena     no two tensors that live at the same time share bytes
+ * The last looks at operators x tensors, at most 4096 x 4097 pairs; the others are linear. */
+#include "ln_internal.h"
+
+static int fits(uint64_t len, uint64_t at, uint64_t n) /* [at, at+n) inside len bytes */
+{
+    return at <= len && n <= len - at;
+}
+
+static int overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) /* all below 2^32 */
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+/* ---- tensors */
+
+/* dtype, rank and dims at `rec` follow the one rule for tensors; *elements is their product. */
+static ln_status check_shape(ln_model *m, uint32_t i, uint64_t *elements)
+{
+    const uint32_t rec = ln_tensor_record(m, i);
+    const uint8_t *r = m->bin + rec;
+
+    if (r[4] != LN_F32) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, r[4], LN_F32);
+    if (r[5] < 1 || r[5] > 4) return ln_fail(m, LN_BAD_RANK, (int32_t)i, rec + 5, r[5], 4);
+    *elements = 1;
+    for (uint32_t d = 0; d < 4; d++) {
+        const uint32_t dim = ln_u32(r + 8 + 4 * d), at = rec + 8 + 4 * d;
+        if ((d < r[5]) != (dim > 0)) return ln_fail(m, LN_BAD_DIM, (int32_t)i, at, dim, d < r[5]);
+        if (d >= r[5]) continue;
+        *elements *= dim; /* below 2^30 * 2^32 */
+        if (*elements > LN_MAX_ELEMENTS)
+            return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, at, *elements, LN_MAX_ELEMENTS);
+    }
+    return LN_OK;
+}
+
+/* The header repeats the shapes of the input and the first output, so that a tool can show them at a glance. */
+static ln_status check_header_shape(ln_model *m, uint32_t i, uint32_t dtype_at, uint32_t dims_at)
+{
+    const uint8_t *r = m->bin + ln_tensor_record(m, i), *h = m->bin;
+
+    if (h[dtype_at] != r[4]) return ln_fail(m, LN_BAD_HEADER, -1, dtype_at, h[dtype_at], r[4]);
+    if (h[dtype_at + 2] != r[5]) return ln_fail(m, LN_BAD_HEADER, -1, dtype_at + 2, h[dtype_at + 2], r[5]);
+    for (uint32_t d = 0; d < 16; d += 4)
+        if (ln_u32(h + dims_at + d) != ln_u32(r + 8 + d))
+            return ln_fail(m, LN_BAD_HEADER, -1, dims_at + d, ln_u32(h + dims_at + d), ln_u32(r + 8 + d));
+    return LN_OK;
+}
+
+static ln_status check_tensors(ln_model *m)
+{
+    uint64_t elements = 0, out_elements = 0;
+    ln_status s;
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const uint32_t rec = ln_tensor_record(m, i);
+        const uint8_t *r = m->bin + rec;
+        if ((s = check_shape(m, i, &elements)) != LN_OK) return s;
+        if (i == 0 ? r[6] != LN_FLAG_INPUT : r[6] != 0 && r[6] != LN_FLAG_OUTPUT)
+            return ln_fail(m, LN_BAD_FLAGS, (int32_t)i, rec + 6, r[6], i == 0 ? LN_FLAG_INPUT : LN_FLAG_OUTPUT);
+        if (r[7] != 0) return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 7, r[7], 0);
+        if (ln_u32(r + 24) != 0x3F800000u) /* 1.0f */
+            return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_u32(r + 24), 0x3F800000u);
+
+        const uint32_t at = ln_u32(r);
+        if (r[6]) {
+            if (at) return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at, 0);
+        } else {
+            if (at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec, at, 16);
+            if (!fits(m->arena_bytes, at, 4 * elements))
+                return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at + 4 * elements, m->arena_bytes);
+        }
+        if (r[6] == LN_FLAG_OUTPUT) {
+            if (out_elements == 0 && (s = check_header_shape(m, i, 25, 44)) != LN_OK) return s;
+            out_elements += elements;
+            if (out_elements > LN_MAX_ELEMENTS)
+                return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, rec + 8, out_elements, LN_MAX_ELEMENTS);
+        }
+    }
+    if (out_elements == 0) return ln_fail(m, LN_BAD_FLAGS, -1, m->program_at, 0, LN_FLAG_OUTPUT);
+    return check_header_shape(m, 0, 24, 28);
+}
+
+/* ---- operators */
+
+static ln_status check_indices(ln_model *m, uint32_t i, const ln_op *op, uint32_t n_inputs)
+{
+    const uint32_t rec = ln_op_record(m, i);
+
+    if (op->n_inputs != n_inputs)
+        return ln_fail(m, LN_BAD_TENSOR_INDEX, (int32_t)i, rec + 14, op->n_inputs, n_inputs);
+    for (uint32_t k = 0; k < 4; k++)
+        if (k < n_inputs ? op->inputs[k] >= m->tensor_count : op->inputs[k] != LN_NO_TENSOR)
+            return ln_fail(m, LN_BAD_TENSOR_INDEX, (int32_t)i, rec + 4 + 2 * k, op->inputs[k],
+                           k < n_inputs ? m->tensor_count : LN_NO_TENSOR);
+    if (op->output >= m->tensor_count)
+        return ln_fail(m, LN_BAD_TENSOR_INDEX, (int32_t)i, rec + 12, op->output, m->tensor_count);
+    return LN_OK;
+}
+
+static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, uint32_t layout)
+{
+    const uint32_t rec = ln_op_record(m, i), at = op->weights_at, bytes = op->weights_bytes;
+    const int takes_f16 = layout == LN_LAYOUT_PANELS || layout == LN_LAYOUT_DEPTHWISE;
+
+    if (op->weight_dtype != LN_F32 &&
+        !(op->weight_dtype == LN_F16 && takes_f16 && m->features & LN_FEATURE_F16))
+        return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 15, op->weight_dtype, LN_F32);
+    if (layout == LN_LAYOUT_NONE) {
+        if (at) return ln_fail(m, LN_BAD_WEIGHTS, (int32_t)i, rec + 16, at, 0);
+        if (bytes) return ln_fail(m, LN_BAD_WEIGHTS, (int32_t)i, rec + 20, bytes, 0);
+        return LN_OK;
+    }
+    if (at % 64) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec + 16, at, 64);
+    if (at < LN_HEADER_BYTES || bytes == 0 || !fits(m->weights_bytes, at - LN_HEADER_BYTES, bytes))
+        return ln_fail(m, LN_BAD_WEIGHTS, (int32_t)i, rec + 16, (uint64_t)at + bytes,
+                       LN_HEADER_BYTES + (uint64_t)m->weights_bytes);
+    return LN_OK;
+}
+
+static ln_status check_attributes(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
+{
+    const uint32_t rec = ln_op_record(m, i);
+    const int bad = ln_attrs_check(op->id, op->attrs);
+
+    if (bad) {
+        const ln_attr *a = ln_attr_of(op->id, (uint32_t)bad - 1);
+        return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + (a ? a->at : 0), (uint32_t)bad, 0);
+    }
+    for (uint32_t k = facts->attr_bytes; k < LN_OP_BYTES - LN_ATTRS_AT; k++) /* a newer version may use them */
+        if (op->attrs[k])
+            return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + k, 0, op->attrs[k]);
+    return LN_OK;
+}
+
+static ln_status check_op(ln_model *m, uint32_t i)
+{
+    const uint32_t rec = ln_op_record(m, i);
+    ln_op op;
+    ln_status s;
+
+    ln_get_op(m, i, &op);
+    const ln_op_facts *facts = ln_facts(op.id);
+    if (facts == NULL) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op.id, LN_OP_END);
+    if (op.activation >= LN_ACT_END || (op.activation && !facts->activation))
+        return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation, facts->activation);
+    if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
+    if ((s = check_indices(m, i, &op, facts->n_inputs)) != LN_OK) return s;
+    if ((s = check_weights(m, i, &op, facts->layout)) != LN_OK) return s;
+    if (op.scratch_at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec + 24, op.scratch_at, 16);
+    if (!fits(m->arena_bytes, op.scratch_at, op.scratch_bytes) || (op.scratch_at && !op.scratch_bytes))
+        return ln_fail(m, LN_BAD_SCRATCH, (int32_t)i, rec + 24, (uint64_t)op.scratch_at + op.scratch_bytes,
+                       m->arena_bytes);
+    return check_attributes(m, i, &op, facts);
+}
+
+/* ---- lifetimes and order */
+
+static int reads(const ln_op *op, uint32_t tensor)
+{
+    for (uint32_t k = 0; k < op->n_inputs; k++)
+        if (op->inputs[k] == tensor) return 1;
+    return 0;
+}
+
+/* The operator the tensor calls first writes it, the one it calls last reads it. Outputs live to the end. */
+static ln_status check_lifetime(ln_model *m, uint32_t i)
+{
+    const uint32_t rec = ln_tensor_record(m, i);
+    ln_tensor t;
+    ln_op op;
+
+    ln_get_tensor(m, i, &t);
+    if (t.first >= m->op_count) return ln_fail(m, LN_BAD_LIFETIME, (int32_t)i, rec + 28, t.first, m->op_count);
+    if (t.last >= m->op_count) return ln_fail(m, LN_BAD_LIFETIME, (int32_t)i, rec + 30, t.last, m->op_count);
+    ln_get_op(m, t.first, &op);
+    if (t.is_input ? t.first != 0 : op.output != i)
+        return ln_fail(m, LN_BAD_LIFETIME, (int32_t)i, rec + 28, t.first, m->op_count);
+    ln_get_op(m, t.last, &op);
+    if (t.is_output ? t.last != m->op_count - 1 : !reads(&op, i))
+        return ln_fail(m, LN_BAD_LIFETIME, (int32_t)i, rec + 30, t.last, m->op_count);
+    return LN_OK;
+}
+
+static ln_status own_check(const ln_call *c)
+{
+    switch (c->op.id) {
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
+    case id: return ln_##name##_check(c);
+#include "ln_ops.def"
+    }
+    return LN_UNKNOWN_OP;
+}
+
+/* With first true for every tensor, a second writer is one whose output calls another operator first. */
+static ln_status check_order(ln_model *m, uint32_t i)
+{
+    const uint32_t rec = ln_op_record(m, i);
+    ln_call c;
+
+    ln_load_call(m, i, &c);
+    for (uint32_t k = 0; k < c.op.n_inputs; k++) {
+        if (!c.in[k].is_input && c.in[k].first >= i)
+            return ln_fail(m, LN_BAD_ORDER, (int32_t)i, rec + 4 + 2 * k, c.op.inputs[k], c.in[k].first);
+        if (c.in[k].last < i)
+            return ln_fail(m, LN_BAD_LIFETIME, c.op.inputs[k], ln_tensor_record(m, c.op.inputs[k]) + 30,
+                           c.in[k].last, i);
+    }
+    if (c.out.is_input || c.out.first != i)
+        return ln_fail(m, LN_BAD_ORDER, (int32_t)i, rec + 12, c.op.output, c.out.first);
+
+    const ln_status s = own_check(&c);
+    switch (s) {
+    case LN_OK: return LN_OK;
+    case LN_BAD_WEIGHTS: return ln_fail(m, s, (int32_t)i, rec + 20, c.op.weights_bytes, 1);
+    case LN_BAD_SCRATCH: return ln_fail(m, s, (int32_t)i, rec + 28, c.op.scratch_bytes, 0);
+    case LN_BAD_SHAPE: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0);
+    default: return ln_fail(m, s, (int32_t)i, rec + LN_ATTRS_AT, LN_NO_TENSOR, 0);
+    }
+}
+
+/* ---- arena */
+
+/* May operator i write its output exactly over tensor b? Only over an input that nothing reads later. */
+static int in_place(const ln_op *op, uint32_t i, const ln_tensor *out, uint32_t b, const ln_tensor *in)
+{
+    const ln_op_facts *facts = ln_facts(op->id);
+
+    for (uint32_t k = 0; k < op->n_inputs; k++)
+        if (op->inputs[k] == b && !(facts->inplace >> k & 1)) return 0;
+    return reads(op, b) && in->last == i && in->arena_at == out->arena_at && in->bytes == out->bytes;
+}
+
+/* A view that lies over its input writes nothing, so both may live on, and with them what shares the input's place:
+ * an operator that later writes over one of them is checked against all the others. */
+static int is_still(const ln_model *m, const ln_op *op, const ln_tensor *out)
+{
+    ln_tensor in;
+
+    if (!ln_facts(op->id)->view) return 0;
+    ln_get_tensor(m, op->inputs[0], &in);
+    return !in.is_input && !in.is_output && !out->is_output && in.arena_at == out->arena_at;
+}
+
+/* Two tensors that live at the same time meet where the younger is written: it is enough to look there. */
+static ln_status check_arena(ln_model *m, uint32_t i)
+{
+    ln_op op;
+    ln_tensor out, other;
+
+    ln_get_op(m, i, &op);
+    ln_get_tensor(m, op.output, &out);
+    const int still = is_still(m, &op, &out);
+    for (uint32_t b = 1; b < m->tensor_count; b++) {
+        const uint8_t *r = m->bin + ln_tensor_record(m, b);
+        if (ln_u16(r + 28) > i || ln_u16(r + 30) < i || r[6]) continue; /* not alive, or at the caller's */
+        ln_get_tensor(m, b, &other);
+        if (op.scratch_bytes && overlap(op.scratch_at, op.scratch_bytes, other.arena_at, other.bytes))
+            return ln_fail(m, LN_OVERLAP, (int32_t)i, ln_op_record(m, i) + 24, b, i);
+        if (b == op.output || out.is_output || still) continue;
+        if (overlap(out.arena_at, out.bytes, other.arena_at, other.bytes) && !in_place(&op, i, &out, b, &other))
+            return ln_fail(m, LN_OVERLAP, op.output, ln_tensor_record(m, op.output), b, i);
+    }
+    return LN_OK;
+}
+
+ln_status ln_check_records(ln_model *m)
+{
+    ln_status s = check_tensors(m);
+
+    for (uint32_t i = 0; s == LN_OK && i < m->op_count; i++) s = check_op(m, i);
+    for (uint32_t i = 0; s == LN_OK && i < m->tensor_count; i++) s = check_lifetime(m, i);
+    for (uint32_t i = 0; s == LN_OK && i < m->op_count; i++) s = check_order(m, i);
+    for (uint32_t i = 0; s == LN_OK && i < m->op_count; i++) s = check_arena(m, i);
+    return s;
+}

@@ -1,0 +1,38 @@
+/* Walking an array LN_LANES values at a time. A kernel copies them to a local array, works on all of them, and copies
+ * back those that exist: so its loops have a fixed length, which compilers turn into vector code, and y may be x. */
+#ifndef LN_LANES_H
+#define LN_LANES_H
+
+#include "ln_math.h"
+
+/* Of n values, how many are taken together from `first` on. */
+static inline size_t ln_live_lanes(size_t n, size_t first)
+{
+    return n - first < LN_LANES ? n - first : LN_LANES;
+}
+
+/* The functions below for n < LN_LANES. */
+void ln_get_some(float *t, const float *x, size_t n);
+void ln_put_some(float *y, const float *t, size_t n);
+
+/* t = x[0..n), the rest of its LN_LANES zero */
+static inline void ln_get_lanes(float *t, const float *x, size_t n)
+{
+    if (n < LN_LANES) {
+        ln_get_some(t, x, n);
+        return;
+    }
+    for (int k = 0; k < LN_LANES; k++) t[k] = x[k];
+}
+
+/* y[0..n) = t */
+static inline void ln_put_lanes(float *y, const float *t, size_t n)
+{
+    if (n < LN_LANES) {
+        ln_put_some(y, t, n);
+        return;
+    }
+    for (int k = 0; k < LN_LANES; k++) y[k] = t[k];
+}
+
+#endif

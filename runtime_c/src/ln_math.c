@@ -1,0 +1,60 @@
+/* The parts of ln_math.h that are not worth a copy at each use. */
+#include "ln_math.h"
+
+#include "ln_ops.h"
+
+/* The root of mantissa times 2^24, bit by bit as on paper: after the loop, root^2 + rest = mantissa * 2^24. */
+float ln_sqrtf(float x)
+{
+    uint32_t bits = ln_to_bits(x);
+    if (x != x || bits == 0x7F800000u || (bits & 0x7FFFFFFFu) == 0) return x; /* NaN, inf, zeros */
+    if (bits & 0x80000000u) return ln_from_bits(0x7FC00000u);
+
+    int32_t exponent = (int32_t)(bits >> 23) - 127; /* x = mantissa * 2^(exponent - 23), mantissa of 24 bits */
+    uint32_t mantissa = bits & 0x007FFFFFu;
+    if (exponent == -127) {
+        exponent = -126;
+        for (; !(mantissa & 0x00800000u); exponent--) mantissa <<= 1;
+    } else {
+        mantissa |= 0x00800000u;
+    }
+    if (exponent & 1) {
+        mantissa <<= 1;
+        exponent--;
+    }
+    uint64_t rest = (uint64_t)mantissa << 25; /* the root of this has 25 bits: 24, and one to round by */
+    uint64_t root = 0;
+    for (uint64_t bit = (uint64_t)1 << 48; bit; bit >>= 2) {
+        const int fits = rest >= root + bit;
+        if (fits) rest -= root + bit;
+        root = (root >> 1) + (fits ? bit : 0);
+    }
+    /* a root never lies halfway between two floats, so the last bit alone decides */
+    const uint32_t rounded = (uint32_t)((root + 1) >> 1);
+    return ln_from_bits((uint32_t)(exponent / 2 + 126) * 0x00800000u + rounded);
+}
+
+/* One loop over v for each activation; its body is a formula in h. */
+#define EACH(formula)                              \
+    for (; n; n -= LN_LANES, v += LN_LANES)        \
+        for (int j = 0; j < LN_LANES; j++) {       \
+            const float h = v[j];                  \
+            v[j] = (formula);                      \
+        }                                          \
+    return
+
+void ln_activate(uint32_t act, float alpha, float *v, size_t n)
+{
+    switch (act) {
+    case LN_ACT_RELU: EACH(ln_maxf(h, 0.0f));
+    case LN_ACT_RELU6: EACH(ln_minf(ln_maxf(h, 0.0f), 6.0f));
+    case LN_ACT_LEAKY_RELU: EACH(h * ln_select(h > 0.0f, 1.0f, alpha));
+    case LN_ACT_GELU: EACH(0.5f * h * (1.0f + ln_erff(h * 0.707106781f)));
+    case LN_ACT_SIGMOID: EACH(ln_sigmoidf(h));
+    case LN_ACT_TANH: EACH(ln_tanhf(h));
+    case LN_ACT_SILU: EACH(h * ln_sigmoidf(h));
+    case LN_ACT_HARD_SWISH: EACH(h * ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f);
+    case LN_ACT_GELU_TANH: EACH(0.5f * h * (1.0f + ln_tanhf(0.797884561f * (h + 0.044715f * h * h * h))));
+    default: return; /* LN_ACT_NONE */
+    }
+}

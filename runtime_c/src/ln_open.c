@@ -1,0 +1,148 @@
+/* ln_open: everything about the file as a whole: is it ours, complete, undamaged, and do its sections stand where
+ * they should? ln_check.c looks into the records, ln_sniff.c at files that are something else.
+ *
+ * Nothing is believed before it is tested, and tests are written so that they cannot wrap: a sum of 32-bit numbers
+ * of the file is taken in 64 bits. Header layout and rules: FORMAT.md. */
+#include "ln_internal.h"
+
+ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, uint64_t found, uint64_t expected)
+{
+    m->status = status;
+    m->record = record;
+    m->at = at;
+    m->found = found;
+    m->expected = expected;
+    m->len = 0; /* not open */
+    return status;
+}
+
+static uint64_t next_block(uint64_t at) /* the multiple of 64 at or after it */
+{
+    return (at + 63) & ~(uint64_t)63;
+}
+
+/* The first 24 bytes, which every format version shares, and both checksums. */
+static ln_status check_envelope(ln_model *m, const uint8_t *b, size_t len)
+{
+    static const uint8_t magic[4] = {'L', 'N', 'E', 'T'}, zero[4] = {0, 0, 0, 0};
+
+    for (size_t i = 0; i < 4 && i < len; i++)
+        if (b[i] != magic[i]) return ln_fail(m, ln_sniff(b, len), -1, 0, len < 4 ? b[0] : ln_u32(b), ln_u32(magic));
+    if (len < LN_HEADER_BYTES) return ln_fail(m, LN_TRUNCATED, -1, (uint32_t)len, len, LN_HEADER_BYTES);
+
+    uint32_t crc = ln_crc32(ln_crc32(0, b, 12), zero, 4);
+    crc = ln_crc32(crc, b + 16, LN_HEADER_BYTES - 16);
+    if (crc != ln_u32(b + 12)) return ln_fail(m, LN_BAD_HEADER_CRC, -1, 12, crc, ln_u32(b + 12));
+
+    m->major = ln_u16(b + 4);
+    m->minor = ln_u16(b + 6);
+    m->features = ln_u32(b + 20);
+    if (m->major > 1) return ln_fail(m, LN_NEWER_MAJOR, -1, 4, m->major, 1);
+    if (m->major < 1) return ln_fail(m, LN_BAD_HEADER, -1, 4, m->major, 1);
+    if (m->features & ~(uint32_t)LN_FEATURE_F16)
+        return ln_fail(m, LN_UNKNOWN_FEATURE, -1, 20, m->features, LN_FEATURE_F16);
+
+    const uint32_t size = ln_u32(b + 8);
+    if (len < size) return ln_fail(m, LN_TRUNCATED, -1, (uint32_t)len, len, size);
+    if (len > size) return ln_fail(m, LN_EXTRA_BYTES, -1, size, len, size);
+
+    crc = ln_crc32(0, b + LN_HEADER_BYTES, len - LN_HEADER_BYTES);
+    if (crc != ln_u32(b + 16)) return ln_fail(m, LN_BAD_BODY_CRC, -1, 16, crc, ln_u32(b + 16));
+    return LN_OK;
+}
+
+/* Sections stand in order, each at the next multiple of 64 after the one before, zeros between; an empty one has
+ * offset 0. So the sizes alone decide every offset, and there is one right value for each. */
+static ln_status check_sections(ln_model *m, size_t len)
+{
+    const uint8_t *b = m->bin;
+    uint64_t end = LN_HEADER_BYTES + (uint64_t)m->weights_bytes;
+    if (end > len) return ln_fail(m, LN_BAD_SECTION, -1, 60, m->weights_bytes, len - LN_HEADER_BYTES);
+
+    for (uint32_t field = 64; field <= 80; field += 8) { /* program, metadata, golden */
+        const uint32_t at = ln_u32(b + field), size = ln_u32(b + field + 4);
+        const uint64_t expected = size ? next_block(end) : 0;
+        if (at != expected) return ln_fail(m, LN_BAD_SECTION, -1, field, at, expected);
+        if (size == 0) continue;
+        if (at > len || size > len - at)
+            return ln_fail(m, LN_BAD_SECTION, -1, field + 4, size, at > len ? 0 : len - at);
+        for (uint64_t i = end; i < at; i++)
+            if (b[i]) return ln_fail(m, LN_BAD_SECTION, -1, (uint32_t)i, b[i], 0);
+        end = (uint64_t)at + size;
+    }
+    if (end != len) return ln_fail(m, LN_BAD_SECTION, -1, 8, len, end);
+    return LN_OK;
+}
+
+static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
+{
+    const uint64_t program = (uint64_t)tensors * LN_TENSOR_BYTES + (uint64_t)ops * LN_OP_BYTES;
+
+    if (ops < 1 || ops > LN_MAX_OPS) return ln_fail(m, LN_BAD_HEADER, -1, 88, ops, LN_MAX_OPS);
+    if (tensors != ops + 1) return ln_fail(m, LN_BAD_HEADER, -1, 90, tensors, (uint64_t)ops + 1);
+    if (m->program_bytes != program) return ln_fail(m, LN_BAD_HEADER, -1, 68, m->program_bytes, program);
+    for (uint32_t i = 125; i < LN_HEADER_BYTES; i++)
+        if (m->bin[i]) return ln_fail(m, LN_BAD_HEADER, -1, i, m->bin[i], 0);
+    m->op_count = ops;
+    m->tensor_count = tensors;
+    return LN_OK;
+}
+
+/* The codes are known, the numbers usable, and the input is a frame of that colour. Bytes 28.. of the header are the
+ * input's dims, which ln_check_records compares with its record. */
+static ln_status check_preprocessing(ln_model *m)
+{
+    static const uint8_t last[4] = {LN_AREA, LN_LETTERBOX, LN_COLOR_BGR, LN_INVERT_AUTO};
+    const uint8_t *b = m->bin, color = b[98];
+
+    for (uint32_t i = 0; i < 4; i++)
+        if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
+    for (uint32_t at = 100; at < 124; at += 4) {
+        const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
+        if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
+            return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
+    }
+    if (color == LN_COLOR_NONE) {
+        for (uint32_t at = 96; at < 100; at++)
+            if (b[at]) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, b[at], 0);
+        if (b[124]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 124, b[124], 0);
+        return LN_OK;
+    }
+    if (b[26] != 3) return ln_fail(m, LN_BAD_PREPROCESS, -1, 26, b[26], 3);
+    for (uint32_t at = 28; at < 36; at += 4)
+        if (ln_u32(b + at) > 65535) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), 65535);
+    const uint32_t channels = color == LN_COLOR_GRAY ? 1 : 3;
+    if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
+    return LN_OK;
+}
+
+ln_status ln_open(ln_model *m, const void *bin, size_t len)
+{
+    const uint8_t *b = bin;
+    ln_status s;
+
+    if (m == NULL) return LN_NULL_POINTER;
+    *m = (ln_model){0};
+    m->record = -1;
+    if (len == 0) return ln_fail(m, LN_EMPTY_FILE, -1, 0, 0, 0);
+    if (b == NULL) return ln_fail(m, LN_NULL_POINTER, -1, 0, 0, 0);
+    if ((s = check_envelope(m, b, len)) != LN_OK) return s;
+    if ((uintptr_t)bin % 4) return ln_fail(m, LN_BIN_MISALIGNED, -1, 0, (uintptr_t)bin % 64, 4);
+
+    m->bin = b;
+    m->weights_bytes = ln_u32(b + 60);
+    if ((s = check_sections(m, len)) != LN_OK) return s;
+    m->program_at = ln_u32(b + 64);
+    m->program_bytes = ln_u32(b + 68);
+    m->metadata_at = ln_u32(b + 72);
+    m->metadata_bytes = ln_u32(b + 76);
+    m->golden_at = ln_u32(b + 80);
+    m->golden_bytes = ln_u32(b + 84);
+    m->arena_bytes = ln_u32(b + 92);
+
+    if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
+    if ((s = check_preprocessing(m)) != LN_OK) return s;
+    if ((s = ln_check_records(m)) != LN_OK) return s;
+    m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */
+    return ln_check_golden(m);
+}

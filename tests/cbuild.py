@@ -1,0 +1,112 @@
+"""Compile C test programs: strict warnings, sanitizers, and a cache keyed by what goes in.
+
+    driver = cbuild.program("open_driver", [cbuild.TESTS_C / "open_driver.c", *cbuild.core()], "clang")
+    subprocess.run([driver, ...])
+
+Each source is compiled to an object of its own, so that tests share the core's. A compiler or sanitizer that
+this machine lacks skips the test that asked for it, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "runtime_c" / "include"
+SRC = ROOT / "runtime_c" / "src"
+TESTS_C = ROOT / "tests" / "c"
+BUILD = ROOT / "build" / "tests-c"
+
+COMPILERS = ["gcc", "clang"]
+STRICT = (
+    "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wdouble-promotion",
+    "-Wfloat-conversion", "-Werror",
+)  # fmt: skip
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+DESKTOP = {"ln_file.c", "ln_threads.c"}  # not part of the core: they use the operating system
+
+
+def core() -> list[Path]:
+    """The sources of the core: all of runtime_c/src but what needs an operating system."""
+    return sorted(p for p in SRC.glob("*.c") if p.name not in DESKTOP)
+
+
+def program(
+    name: str,
+    sources: Iterable[Path],
+    compiler: str = "gcc",
+    sanitize: bool = True,
+    flags: Sequence[str] = (),
+    strict: bool = True,
+) -> Path:
+    """The built program. `flags` go to compiler and linker alike and come last, so they can override -O1."""
+    need(compiler, sanitize)
+    options = ["-O1", "-g", f"-I{INCLUDE}", f"-I{SRC}", f"-I{TESTS_C}"]
+    options += [*(STRICT if strict else ()), *(SANITIZE if sanitize else ()), *flags]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        objects = list(pool.map(lambda source: _object(Path(source), compiler, options), sources))
+    out = BUILD / f"{name}-{_digest([compiler, *options, *(o.name for o in objects)])}"
+    if not out.exists():
+        link = [*(SANITIZE if sanitize else ()), *flags]
+        _run([compiler, *map(str, objects), *link], out)
+    return out
+
+
+def need(compiler: str, sanitize: bool = False) -> None:
+    """Skip the running test where the compiler, or its sanitizers, are missing."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    if sanitize and not _has_sanitizers(compiler):
+        pytest.skip(f"{compiler} cannot link -fsanitize=address,undefined here")
+
+
+@cache
+def _has_sanitizers(compiler: str) -> bool:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    probe = BUILD / f"probe-{compiler}-{os.getpid()}"
+    command = [compiler, "-x", "c", "-", *SANITIZE, "-o", str(probe)]
+    done = subprocess.run(command, input=b"int main(void){return 0;}", capture_output=True, check=False)
+    probe.unlink(missing_ok=True)
+    return done.returncode == 0
+
+
+def _object(source: Path, compiler: str, options: Sequence[str]) -> Path:
+    key = _digest([compiler, _version(compiler), *options, str(source), source.read_text(), _headers()])
+    out = BUILD / f"{source.stem}-{key}.o"
+    if not out.exists():
+        _run([compiler, *options, "-c", str(source)], out)
+    return out
+
+
+def _run(command: Sequence[str], out: Path) -> None:
+    """Run a compiler into `out`. The name appears only when complete: test runs may do this at once."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    draft = out.with_name(f"{out.name}.{os.getpid()}")
+    done = subprocess.run([*command, "-o", str(draft)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+    draft.replace(out)
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@cache
+def _headers() -> str:
+    """All that a source can include, as one text."""
+    found = [*INCLUDE.glob("*.h"), *SRC.glob("*.h"), *SRC.glob("*.def"), *TESTS_C.glob("*.h")]
+    return "".join(f"{p.name}\n{p.read_text()}" for p in sorted(found))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""Blueprints that several tests use, and random ones."""
+
+import json
+
+import numpy as np
+from litenet.trainer import blueprint as blueprints
+from litenet.trainer.graph import build
+
+
+def net(layers, input_shape=(1, 8, 8), **more):
+    """A checked blueprint from plain Python."""
+    spec = {"name": "net", "input_shape": list(input_shape), "layers": layers, **more}
+    return blueprints.parse(json.dumps(spec), "net.json")
+
+
+def graph_of(layers, input_shape=(1, 8, 8), **more):
+    return build(net(layers, input_shape, **more))
+
+
+CONV = {"type": "conv2d", "out_channels": 4, "kernel_size": 3, "padding": 1, "activation": "relu"}
+POOL = {"type": "maxpool2d", "kernel_size": 2, "stride": 2}
+SMALL = [CONV, POOL, {"type": "flatten"}, {"type": "linear", "out_features": 3}]
+
+EVERYTHING = [
+    {"type": "conv2d", "out_channels": 6, "kernel_size": 3, "padding": "same"},
+    {"type": "batchnorm", "activation": "relu"},
+    {"type": "depthwise_conv2d", "kernel_size": 3, "padding": 1, "activation": "relu6"},
+    {"type": "residual", "activation": "relu", "layers": [
+        {"type": "conv2d", "out_channels": 6, "kernel_size": 3, "padding": 1, "activation": "silu"},
+        {"type": "conv2d", "out_channels": 6, "kernel_size": 1}]},
+    {"type": "inverted_residual", "out_channels": 6, "expand": 2},
+    {"type": "residual", "shortcut": "projection", "layers": [
+        {"type": "conv2d", "out_channels": 8, "kernel_size": 3, "padding": 1, "stride": 2},
+        {"type": "batchnorm"}]},
+    {"type": "gelu"},
+    {"type": "avgpool2d", "kernel_size": 2, "stride": 2},
+    {"type": "dropout", "rate": 0.2},
+    {"type": "global_avg_pool"},
+    {"type": "dual_path"},
+    {"type": "layernorm"},
+    {"type": "linear", "out_features": 5, "activation": "tanh"},
+    {"type": "dropout", "rate": 0.1},
+    {"type": "linear", "out_features": 3},
+    {"type": "softmax"},
+]  # fmt: skip
+
+
+def random_layers(rng: np.random.Generator, depth: int) -> list[dict]:
+    """A random chain of image layers with residuals, ended by a classifier of three classes."""
+    layers: list[dict] = []
+    for _ in range(depth):
+        act = str(rng.choice(["none", "relu", "gelu", "sigmoid", "hard_swish"]))
+        kind = rng.integers(0, 6)
+        channels = int(rng.integers(1, 7))
+        if kind == 0:
+            layers.append({"type": "conv2d", "out_channels": channels, "kernel_size": 3, "padding": 1, "activation": act})
+        elif kind == 1:
+            layers.append({"type": "batchnorm", "activation": act})
+        elif kind == 2:
+            layers.append({"type": "depthwise_conv2d", "kernel_size": 3, "padding": "same", "activation": act})
+        elif kind == 3:
+            layers.append({"type": "dropout", "rate": 0.2})
+        elif kind == 4:
+            inner = [{"type": "depthwise_conv2d", "kernel_size": 1, "activation": act}, {"type": "batchnorm"}]
+            layers.append({"type": "residual", "layers": inner[: int(rng.integers(1, 3))], "activation": act})
+        else:
+            inner = [{"type": "conv2d", "out_channels": channels, "kernel_size": 1, "activation": act}]
+            layers.append({"type": "residual", "layers": inner, "shortcut": "projection"})
+    return [*layers, {"type": "flatten"}, {"type": "linear", "out_features": 3}]

@@ -1,0 +1,97 @@
+"""Checkpoints: one .npz with every array of the training state and one JSON text with all the rest.
+
+    weights/NAME           parameters and running statistics
+    optimizer/STATE/NAME   the optimiser's arrays
+    meta                   UTF-8 JSON: version, blueprint, settings, data, progress
+
+Written beside and renamed, so that a crash leaves the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import blueprint as blueprints
+from .errors import UserError
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in memory. meta has blueprint, settings, data and progress; see loop.py for the last."""
+
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    where: str
+
+    @property
+    def blueprint(self) -> blueprints.Blueprint:
+        return blueprints.parse(json.dumps(self.meta["blueprint"]), self.where)
+
+
+def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Write a checkpoint. Raises UserError where the folder cannot be written."""
+    text = json.dumps({"checkpoint": VERSION, **meta}, ensure_ascii=False)
+
+    def write(file: Any) -> None:
+        np.savez(file, meta=np.frombuffer(text.encode(), np.uint8), **arrays)
+
+    write_atomically(path, write)
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call write(file) on a temporary file beside `path`, flush it to the disk, and rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read a checkpoint, or any .npz whose arrays bear parameter names (meta is then empty)."""
+    path = Path(path)
+    if path.is_dir():
+        path = run_checkpoint(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name != "meta"}
+            meta = json.loads(file["meta"].tobytes().decode()) if "meta" in file.files else {}
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz.") from None
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise UserError(
+            f"{path} is not a checkpoint: {error}.\n  Give the .npz that edge-train wrote, such as runs/NAME/best.npz."
+        ) from None
+    if meta.get("checkpoint", VERSION) > VERSION:
+        raise UserError(
+            f"{path} was written by a newer LiteNet (checkpoint version {meta['checkpoint']}, this one reads "
+            f"{VERSION}).\n  Update LiteNet."
+        )
+    if not any("/" in name for name in arrays):
+        arrays = {f"weights/{name}": array for name, array in arrays.items()}
+    return Checkpoint(arrays, meta, str(path))
+
+
+def run_checkpoint(folder: Path) -> Path:
+    """The checkpoint to export from a run folder: the best, or the last."""
+    for name in ("best.npz", "last.npz"):
+        if (folder / name).exists():
+            return folder / name
+    raise UserError(f"{folder} holds no checkpoint (best.npz or last.npz).\n  Give the run folder that edge-train printed.")

@@ -1,0 +1,182 @@
+"""edge-train: train a blueprint on a data set, or say what training it would need.
+
+A thin shell: parse, call, print. Results go to standard output, the rest to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import UserError
+
+EPILOG = """examples:
+  edge-train examples/digits_cnn.json --data digits
+  edge-train examples/mnist_cnn.json --data mnist --epochs 5
+  edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
+  edge-train --resume runs/mnist_cnn
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    plan = arguments[:1] == ["plan"]
+    parser = _plan_parser() if plan else _train_parser()
+    options = parser.parse_args(arguments[1:] if plan else arguments)
+    try:
+        return _plan(options) if plan else _train(parser, options)
+    except UserError as error:
+        print(f"edge-train: {error}", file=sys.stderr)
+        return 1
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=int, dest="batch_size", metavar="N", help="samples of one (micro-)batch")
+    parser.add_argument("--accumulation", type=int, metavar="N", help="micro-batches averaged for one update")
+    parser.add_argument("--clip-norm", type=float, metavar="X", help="scale gradients down to this norm")
+    parser.add_argument("--clip-value", type=float, metavar="X", help="clip each gradient to [-X, X]")
+
+
+def _train_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "edge-train", description="Train a blueprint. `edge-train plan` tells the memory it needs without training.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("blueprint", nargs="?", help="the net, as JSON or YAML")
+    parser.add_argument("--data", metavar="SOURCE", help="digits, mnist, fashion-mnist, cifar10, a folder or a file")
+    parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept (or looked for)")
+    parser.add_argument("--epochs", type=int, metavar="N")
+    _common(parser)
+    parser.add_argument("--lr", type=float, dest="learning_rate", metavar="X", help="learning rate")
+    parser.add_argument("--schedule", choices=["constant", "step", "cosine", "one_cycle"])
+    parser.add_argument("--warmup", type=float, metavar="EPOCHS", help="epochs of linear warm-up")
+    parser.add_argument("--validation-split", type=float, metavar="X", help="share held out to choose the best epoch")
+    parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default runs/NAME)")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, to the bit")
+    parser.add_argument("--save-every", type=int, default=0, metavar="N", help="also save after every N updates")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors and the result")
+    return parser
+
+
+def _plan_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "edge-train plan", description="The exact memory of a training step, without training."
+    )
+    parser.add_argument("blueprint", help="the net, as JSON or YAML")
+    _common(parser)
+    parser.add_argument("--memory", metavar="SIZE", help="a budget such as 2GB: prints the largest batch that fits")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from . import blueprint as blueprints
+    from .fuse import for_training
+    from .graph import build
+    from .losses import make_loss
+    from .memory import bytes_text, largest_batch, parse_bytes, render, report
+    from .optimizers import make_optimizer
+    from .plan import plan_training
+    from .settings import settings_for
+    from .trainer import check_loss, target_of
+
+    bp = blueprints.load(options.blueprint)
+    given = {k: getattr(options, k) for k in ("batch_size", "accumulation", "clip_norm", "clip_value")}
+    settings = settings_for(bp, given)
+    loss = make_loss(bp.loss)
+    graph = for_training(build(bp), loss.name)
+    check_loss(bp, graph, loss)
+    states = make_optimizer(bp.optimizer).states
+
+    def plan_of(batch: int) -> Any:
+        return plan_training(graph, batch, states, settings.update, target_of(graph, loss))
+
+    plan = plan_of(settings.batch_size)
+    print(render(plan, report(plan)))
+    if options.memory is None:
+        return 0
+    budget = parse_bytes(options.memory)
+    best = largest_batch(lambda batch: plan_of(batch).arena_bytes, budget)
+    print()
+    if best == 0:
+        raise UserError(
+            f"{bp.where}: not even batch 1 fits {bytes_text(budget)}: it needs {bytes_text(plan_of(1).arena_bytes)}.\n"
+            "  Use a smaller input_shape or fewer channels."
+        )
+    print(f"largest batch in {bytes_text(budget)}: {best:,} ({plan_of(best).arena_bytes:,} bytes)")
+    if plan.arena_bytes > budget:
+        print(f"batch {plan.batch} does not fit; use --batch {best}, with --accumulation {-(-plan.batch // best)} "
+              f"for the same update")  # fmt: skip
+    return 0
+
+
+def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.resume is None and (options.blueprint is None or options.data is None):
+        parser.error("give a blueprint and --data, or --resume RUN")
+    if options.resume is not None and options.blueprint is not None:
+        parser.error("--resume takes the blueprint from the run; give one or the other")
+    from . import blueprint as blueprints
+    from . import session as sessions
+    from .display import Display, duration
+    from .loop import Events
+
+    names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
+             "validation_split", "early_stopping", "seed")  # fmt: skip
+    given = {name: getattr(options, name) for name in names}
+    fetch = {"cache": options.data_dir}
+    if options.resume is not None:
+        session = sessions.resume(options.resume, given, **fetch)
+    else:
+        session = sessions.start(blueprints.load(options.blueprint), options.data, given, options.out, **fetch)
+    s, train = session.settings, session.train
+    if not options.quiet:
+        held = f", {len(session.validation.x):,} held out" if session.validation else ""
+        print(
+            f"{session.blueprint.name} on {train.name}: {len(train.x):,} samples{held}; batch {s.batch_size}, "
+            f"arena {session.trainer.backend.bytes:,} bytes; run folder {session.folder}",
+            file=sys.stderr,
+        )
+    display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
+    stopping = _StopOnSignal()
+    with stopping:
+        result = session.run(
+            Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked), options.save_every
+        )
+    display.close()
+    if result == "stopped":
+        print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
+        return 130
+    tested = session.test_best()
+    p = session.progress
+    print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
+    if tested is not None:
+        share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
+        print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
+    return 0
+
+
+class _StopOnSignal:
+    """The first Ctrl-C asks the loop to stop after this step; the second ends the program at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> None:
+        try:
+            self.before = signal.signal(signal.SIGINT, self.ask)
+        except ValueError:  # not the main thread: no signals here
+            self.before = None
+
+    def ask(self, *_: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *_: Any) -> None:
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)

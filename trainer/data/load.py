@@ -1,0 +1,84 @@
+"""One door to all data: a known name, a folder, or a file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import UserError
+from . import cifar, idx
+from .dataset import Splits
+from .fetch import Progress
+from .known import KNOWN, read_known
+from .npz import read_npz
+
+HINT = (
+    "give a known set ({known}), a folder with IDX or CIFAR-10 files, or one .npz, .gz, .tar.gz or .bin file"
+)
+
+
+def open_source(
+    source: str | Path,
+    cache: Path | None = None,
+    fetch: bool = True,
+    folders: Sequence[Path] = (),
+    progress: Progress | None = None,
+    layout: str | None = None,
+) -> Splits:
+    """The samples behind `source`; a string that is a known name means that set (./mnist is a folder).
+
+    `cache`, `fetch`, `folders` and `progress` are for known sets (known.py), `layout` is for .npz (npz.py).
+    """
+    path = Path(source).expanduser()
+    try:
+        if isinstance(source, str) and source.lower() in KNOWN:
+            return read_known(source.lower(), cache, fetch, folders, progress)
+        if path.is_dir():
+            return _folder(path)
+        if path.is_file():
+            return _file(path, layout)
+    except OSError as fault:
+        raise UserError(f"{fault.filename or path}: cannot be read ({fault.strerror or fault})") from fault
+    raise UserError(f"{source}: no such data set, folder or file{_meant(source)}; {_hint()}")
+
+
+def _folder(path: Path) -> Splits:
+    if idx.any_present(path):
+        return idx.read_folder(path)
+    place = cifar.locate(path)
+    if place is not None:
+        return cifar.read_cifar(place)
+    held = sorted(entry.name for entry in path.iterdir())
+    shown = ", ".join(held[:5]) + (f" and {len(held) - 5} more" if len(held) > 5 else "")
+    raise UserError(f"{path}: no data set that LiteNet knows ({shown or 'the folder is empty'}); {_hint()}")
+
+
+def _file(path: Path, layout: str | None) -> Splits:
+    name = path.name.lower()
+    kinds: tuple[tuple[bool, Callable[[], Splits]], ...] = (
+        (name.endswith((".npz", ".npy")), lambda: read_npz(path, layout)),
+        (name.endswith((*cifar.TAR, ".bin")), lambda: cifar.read_cifar(path)),
+        (cifar.BATCH.fullmatch(path.name) is not None, lambda: cifar.read_cifar(path)),
+        (idx.NAME.fullmatch(name) is not None or name.endswith(".gz"), lambda: idx.read_single(path)),
+    )
+    for fits, read in kinds:
+        if fits:
+            return read()
+    raise UserError(f"{path}: not a kind of file that LiteNet knows; {_hint()}")
+
+
+def _meant(source: str | Path) -> str:
+    """(did you mean ...?), when a known name or a neighbour on disk is close."""
+    path = Path(source)
+    close = difflib.get_close_matches(str(source).lower(), KNOWN, n=1, cutoff=0.6)
+    if not close and path.parent.is_dir():
+        names = [entry.name for entry in path.parent.iterdir()]
+        close = [
+            str(path.parent / name) for name in difflib.get_close_matches(path.name, names, n=1, cutoff=0.7)
+        ]
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _hint() -> str:
+    return HINT.format(known=", ".join(KNOWN))

@@ -1,0 +1,76 @@
+"""What a person sees while a net trains: one line that moves, and one line that stays for each epoch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+from .loop import Progress
+
+
+def duration(seconds: float) -> str:
+    """75.3 -> "1:15"; 4000 -> "1:06:40"."""
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+class Display:
+    """Call step and epoch as the loop's events. On a terminal the bar moves; elsewhere only epochs are printed."""
+
+    def __init__(self, epochs: int, batches: int, out: TextIO = sys.stderr, quiet: bool = False):
+        self.epochs, self.batches, self.out, self.quiet = epochs, batches, out, quiet
+        self.live = not quiet and out.isatty()
+        self.bar: Any = None
+        self.started = time.perf_counter()
+        self.samples = self.done_before = 0
+        self.first = True
+
+    def step(self, progress: Progress, metrics: dict[str, float]) -> None:
+        done = progress.epoch * self.batches + progress.batch
+        if self.first:
+            self.first, self.done_before = False, done - 1
+        self.samples += progress.seen // max(progress.batch, 1)
+        if not self.live:
+            return
+        if self.bar is None:
+            from tqdm import tqdm
+
+            self.bar = tqdm(
+                total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2,
+                bar_format="{desc} {percentage:3.0f}%|{bar:20}| {postfix}",
+            )  # fmt: skip
+        self.bar.set_description(f"epoch {progress.epoch + 1}/{self.epochs}", refresh=False)
+        self.bar.set_postfix_str(self.status(progress, done), refresh=False)
+        self.bar.update()
+
+    def status(self, progress: Progress, done: int) -> str:
+        """loss, accuracy, images a second, time to go for the whole run."""
+        seconds = time.perf_counter() - self.started
+        rate = (done - self.done_before) / max(seconds, 1e-9)
+        text = f"loss {progress.loss_sum / progress.seen:.4f}"
+        if progress.correct:
+            text += f"  acc {100 * progress.correct / progress.seen:.2f} %"
+        left = (self.epochs * self.batches - done) / max(rate, 1e-9)
+        return f"{text}  {self.samples / max(seconds, 1e-9):.0f} img/s  ETA {duration(left)}"
+
+    def epoch(self, progress: Progress, row: dict[str, Any]) -> None:
+        self.close()
+        if self.quiet:
+            return
+        line = f"epoch {row['epoch']}/{self.epochs}  train loss {row['train_loss']:.4f}"
+        if row["train_accuracy"] is not None:
+            line += f" acc {100 * row['train_accuracy']:.2f} %"
+        if row["validation_loss"] is not None:
+            line += f"  validation loss {row['validation_loss']:.4f}"
+        if row["validation_accuracy"] is not None:
+            line += f" acc {100 * row['validation_accuracy']:.2f} %"
+        rate = self.samples / max(time.perf_counter() - self.started, 1e-9)
+        line += f"  grad norm {row['grad_norm_mean']:.3g}  {rate:.0f} img/s  {duration(row['seconds'])}"
+        print(line + ("  *" if progress.best_epoch == row["epoch"] - 1 else ""), file=self.out, flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None

@@ -1,0 +1,186 @@
+"""Epochs and steps: order, accumulation, clipping, schedule, evaluation, early stopping, checkpoints.
+
+The loop owns no arrays. All that it knows besides the trainer is a Progress, which a checkpoint holds: a resumed run
+takes up the very next batch, and ends with the bits of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+from .data.batches import iterate
+from .data.dataset import Dataset
+from .errors import UserError
+from .settings import Settings
+from .trainer import Trainer
+
+
+@dataclass
+class Progress:
+    """Where a run stands. batch counts the micro-batches of this epoch already done."""
+
+    epoch: int = 0
+    batch: int = 0
+    updates: int = 0
+    micro_step: int = 0
+    best: float = inf  # the smallest watched figure: the loss, or the accuracy with a minus
+    best_epoch: int = -1
+    stale: int = 0  # epochs since the best
+    seen: int = 0  # samples of this epoch
+    loss_sum: float = 0.0
+    correct: int = 0
+    norm_sum: float = 0.0
+    norm_max: float = 0.0
+    norms: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def start_epoch(self) -> None:
+        self.batch = self.seen = self.correct = self.norms = 0
+        self.loss_sum = self.norm_sum = self.norm_max = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        values["best"] = self.best if isfinite(self.best) else None
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Progress:
+        values = dict(values)
+        values["best"] = inf if values["best"] is None else values["best"]
+        return cls(**values)
+
+
+@dataclass
+class Events:
+    """What a caller may hook into; every one may be left out."""
+
+    step: Callable[[Progress, dict[str, float]], None] = lambda progress, metrics: None
+    epoch: Callable[[Progress, dict[str, Any]], None] = lambda progress, row: None
+    save: Callable[[str], None] = lambda which: None  # "best" or "last"
+    stop: Callable[[], bool] = lambda: False
+
+
+def fit(
+    trainer: Trainer,
+    train: Dataset,
+    validation: Dataset | None,
+    settings: Settings,
+    progress: Progress,
+    events: Events,
+    save_every: int = 0,
+) -> str:
+    """Train until the epochs are done ("done"), patience ran out ("early") or events.stop says so ("stopped").
+
+    Raises UserError when the loss is no longer finite; the checkpoints on disk are from before.
+    """
+    size, group = trainer.batch_size, settings.accumulation
+    if len(train.x) < size:
+        raise UserError(
+            f"The training set has {len(train.x)} samples, fewer than one batch of {size}.\n  Use --batch {len(train.x)}."
+        )
+    micro_batches = len(train.x) // size
+    updates = -(-micro_batches // group)
+    schedule = settings.make_schedule(updates)
+    while progress.epoch < settings.epochs:
+        started = time.perf_counter()
+        for index in iterate(train, size, settings.seed, progress.epoch, progress.batch):
+            first = progress.batch % group == 0
+            last = progress.batch % group == group - 1 or progress.batch == micro_batches - 1
+            trainer.optimizer.lr = schedule.lr(progress.updates)
+            metrics = trainer.micro(train.x[index], train.y[index], accumulate=not first)
+            if last:
+                _update(trainer, settings, metrics, 1 + progress.batch % group)
+                progress.updates += 1
+            _count(progress, metrics, size)
+            progress.micro_step = trainer.micro_step
+            if not isfinite(metrics["loss"]):
+                raise UserError(
+                    f"The loss became {metrics['loss']} in epoch {progress.epoch + 1}, batch {progress.batch}.\n"
+                    "  Lower the learning rate, or add --clip-norm 1. The last good checkpoint is kept."
+                )
+            events.step(progress, metrics)
+            if save_every and last and progress.updates % save_every == 0:
+                events.save("last")
+            if last and events.stop():
+                progress.seconds += time.perf_counter() - started
+                events.save("last")
+                return "stopped"
+        progress.seconds += time.perf_counter() - started
+        row = _end_epoch(trainer, validation, progress)
+        better = _note_best(settings.early_stopping, progress, row)
+        progress.history.append(row)
+        progress.epoch += 1
+        progress.start_epoch()
+        events.epoch(progress, row)
+        if better:
+            events.save("best")
+        events.save("last")
+        if settings.early_stopping and progress.stale >= settings.early_stopping["patience"]:
+            return "early"
+        if events.stop() and progress.epoch < settings.epochs:
+            return "stopped"
+    return "done"
+
+
+def _update(trainer: Trainer, settings: Settings, metrics: dict[str, float], group: int) -> None:
+    """Average the accumulated gradients, clip them, and let the optimiser use them."""
+    if trainer.update_mode == "immediate":
+        return
+    gradients = trainer.gradients
+    if group > 1:
+        gradients *= gradients.dtype.type(1 / group)
+    if settings.clip_value:
+        gradients.clip(-settings.clip_value, settings.clip_value, out=gradients)
+    metrics["grad_norm"] = norm = trainer.grad_norm()
+    if settings.clip_norm and norm > settings.clip_norm:
+        gradients *= gradients.dtype.type(settings.clip_norm / norm)
+    trainer.optimizer.update(trainer.model.weights, gradients)
+
+
+def _count(progress: Progress, metrics: dict[str, float], size: int) -> None:
+    progress.batch += 1
+    progress.seen += size
+    progress.loss_sum += metrics["loss"] * size
+    progress.correct += int(metrics.get("correct", 0))
+    if "grad_norm" in metrics:
+        progress.norms += 1
+        progress.norm_sum += metrics["grad_norm"]
+        progress.norm_max = max(progress.norm_max, metrics["grad_norm"])
+
+
+def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, Any]) -> bool:
+    """Whether this epoch is the best so far, and whether it counts against the patience of early stopping."""
+    accuracy = row["validation_accuracy" if row["validation_loss"] is not None else "train_accuracy"]
+    watch_accuracy = rules is not None and rules["monitor"] == "accuracy" and accuracy is not None
+    watched = -accuracy if watch_accuracy else row["selection_loss"]
+    better = watched < progress.best
+    progress.stale = 0 if watched < progress.best - (rules["min_delta"] if rules else 0.0) else progress.stale + 1
+    if better:
+        progress.best, progress.best_epoch = watched, progress.epoch
+    return better
+
+
+def _end_epoch(trainer: Trainer, validation: Dataset | None, progress: Progress) -> dict[str, Any]:
+    """The row of metrics of the epoch just done. selection_loss is what "best" means."""
+    row: dict[str, Any] = {
+        "epoch": progress.epoch + 1,
+        "updates": progress.updates,
+        "learning_rate": trainer.optimizer.lr,
+        "train_loss": progress.loss_sum / progress.seen,
+        "train_accuracy": progress.correct / progress.seen if trainer.loss.classification else None,
+        "grad_norm_mean": progress.norm_sum / max(progress.norms, 1),
+        "grad_norm_max": progress.norm_max,
+        "validation_loss": None,
+        "validation_accuracy": None,
+        "seconds": round(progress.seconds, 3),
+    }
+    if validation is not None:
+        found = trainer.evaluate(validation.x, validation.y)
+        row["validation_loss"], row["validation_accuracy"] = found.loss, found.accuracy
+    row["selection_loss"] = row["train_loss"] if validation is None else row["validation_loss"]
+    return row

@@ -1,0 +1,229 @@
+"""One training run from start to end: blueprint, data, settings, trainer, run folder. What edge-train drives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import blueprint as blueprints
+from . import checkpoint, loop
+from .data.dataset import Dataset, mean_std, split
+from .data.load import open_source
+from .errors import UserError
+from .settings import Settings, settings_for
+from .trainer import Evaluation, Trainer
+
+
+@dataclass
+class Session:
+    """A run ready to go (again)."""
+
+    folder: Path
+    blueprint: blueprints.Blueprint
+    settings: Settings
+    trainer: Trainer
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset | None
+    data: dict[str, Any]
+    progress: loop.Progress
+
+    def run(self, events: loop.Events, save_every: int = 0) -> str:
+        """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped"."""
+        save, epoch = events.save, events.epoch
+
+        def saved(which: str) -> None:
+            self.save(which)
+            save(which)
+
+        def ended(progress: loop.Progress, row: dict[str, Any]) -> None:
+            self.write_metrics()
+            self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in row.items() if v is not None))
+            epoch(progress, row)
+
+        hooked = replace(events, save=saved, epoch=ended)
+        self.log(f"start at epoch {self.progress.epoch + 1}, batch {self.progress.batch}")
+        result = loop.fit(
+            self.trainer, self.train, self.validation, self.settings, self.progress, hooked, save_every
+        )
+        self.log(f"end: {result}")
+        return result
+
+    def save(self, which: str) -> None:
+        """Write best.npz or last.npz."""
+        meta = {
+            "blueprint": self.blueprint.resolved,
+            "settings": self.settings.as_dict(),
+            "data": self.data,
+            "progress": self.progress.as_dict() | {"t": self.trainer.optimizer.t},
+        }
+        checkpoint.save(self.folder / f"{which}.npz", self.trainer.state_arrays(), meta)
+
+    def test_best(self) -> Evaluation | None:
+        """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights."""
+        if self.test is None:
+            return None
+        best = checkpoint.load(self.folder)
+        self.trainer.load_arrays(best.arrays, best.where)
+        found = self.trainer.evaluate(self.test.x, self.test.y)
+        result = {"checkpoint": Path(best.where).name, "loss": found.loss, "accuracy": found.accuracy}
+        result["samples"] = len(self.test.x)
+        write_text(self.folder / "test.json", json.dumps(result, indent=2) + "\n")
+        self.log(f"test loss {found.loss:.5f}, accuracy {found.accuracy}")
+        return found
+
+    def write_metrics(self) -> None:
+        rows = self.progress.history
+        write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        text = io.StringIO()
+        table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write_text(self.folder / "metrics.csv", text.getvalue())
+
+    def log(self, line: str) -> None:
+        with (self.folder / "log.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+
+
+def start(
+    blueprint: blueprints.Blueprint, source: str, given: dict[str, Any], folder: Path | None, **fetch: Any
+) -> Session:
+    """A new run: everything is checked, and planned, before the folder is made."""
+    settings = settings_for(blueprint, given)
+    splits = open_source(source, **fetch)
+    mean, std = _normalisation(blueprint, splits.train)
+    data = {
+        "source": str(source),
+        "name": splits.train.name,
+        "hash": splits.train.hash(),
+        "samples": len(splits.train.x),
+        "shape": list(splits.train.x.shape[1:]),
+        "picture": splits.train.is_picture,
+        "labels": list(blueprint.labels or splits.train.labels or []) or None,
+        "mean": mean,
+        "std": std,
+    }
+    return _assemble(blueprint, settings, splits, data, folder or free_folder(blueprint.name), loop.Progress())
+
+
+def resume(path: Path, given: dict[str, Any], **fetch: Any) -> Session:
+    """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data."""
+    folder = path if path.is_dir() else path.parent
+    saved = checkpoint.load(folder / "last.npz" if path.is_dir() else path)
+    meta = saved.meta
+    if "progress" not in meta:
+        raise UserError(f"{saved.where} holds weights only.\n  Resume from a run folder or its last.npz.")
+    changed = sorted(k for k, v in given.items() if v is not None and k != "epochs")
+    if changed:
+        raise UserError(
+            f"--resume continues with the run's own settings, but {', '.join(changed)} was given anew.\n"
+            "  Leave it out, or start a new run."
+        )
+    settings = Settings(**(meta["settings"] | {k: v for k, v in given.items() if k == "epochs" and v}))
+    splits = open_source(meta["data"]["source"], **fetch)
+    if splits.train.hash() != meta["data"]["hash"]:
+        raise UserError(
+            f"{meta['data']['source']}: the data are not those the run in {folder} was started with "
+            f"(hash {splits.train.hash()}, expected {meta['data']['hash']}).\n  Bring the old data back, or start a new run."
+        )
+    values = dict(meta["progress"])
+    t = values.pop("t")
+    session = _assemble(saved.blueprint, settings, splits, meta["data"], folder, loop.Progress.from_dict(values))
+    session.trainer.load_arrays(saved.arrays, saved.where)
+    session.trainer.optimizer.t = t
+    session.trainer.micro_step = session.progress.micro_step
+    return session
+
+
+def _assemble(
+    blueprint: blueprints.Blueprint, settings: Settings, splits: Any, data: dict, folder: Path, progress: loop.Progress
+) -> Session:
+    train, validation = splits.train, None
+    if settings.validation_split:
+        train, validation = split(train, settings.validation_split, settings.seed)
+    trainer = Trainer(
+        blueprint,
+        settings.batch_size,
+        settings.seed,
+        tuple(data["mean"]) if data["mean"] else None,
+        tuple(data["std"]) if data["std"] else None,
+        settings.update,
+        learning_rate=settings.learning_rate,
+    )
+    _check_fit(trainer, splits.train, data)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
+    config = {"blueprint": blueprint.resolved, "settings": settings.as_dict(), "data": data}
+    write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    return Session(folder, blueprint, settings, trainer, train, validation, splits.test, data, progress)
+
+
+def _check_fit(trainer: Trainer, train: Dataset, data: dict[str, Any]) -> None:
+    """Input and number of classes, before anything runs."""
+    where, shape = trainer.blueprint.where, trainer.graph.input_shape
+    size, wanted = train.x[0].size, 1
+    for n in shape:
+        wanted *= n
+    if size != wanted:
+        found = list(train.x.shape[1:])
+        raise UserError(
+            f"{where}: input_shape is {list(trainer.blueprint.input_shape)}, {wanted} values, but a sample of "
+            f"{train.name} is {' x '.join(map(str, found))} = {size} values.\n"
+            f"  Write \"input_shape\": {[found[-1], *found[:-1]] if len(found) == 3 else found}."
+        )
+    if trainer.loss.classification:
+        outputs, classes = trainer.graph.output_shape[-1], int(train.y.max()) + 1
+        if outputs < classes:
+            raise UserError(
+                f"{where}: the last layer has {outputs} outputs, but {train.name} has {classes} classes.\n"
+                f"  Write \"out_features\": {classes} in the last layer."
+            )
+        if data["labels"] and len(data["labels"]) != outputs:
+            data["labels"] = None if len(data["labels"]) > outputs else data["labels"] + [
+                str(i) for i in range(len(data["labels"]), outputs)
+            ]
+
+
+def _normalisation(blueprint: blueprints.Blueprint, train: Dataset) -> tuple[list[float] | None, list[float] | None]:
+    """Per-channel mean and standard deviation in pixel units: the blueprint's, or those of the training pictures."""
+    given = blueprint.preprocessing
+    channels = train.x.shape[-1] if train.x.ndim == 4 else 1
+    if train.x.dtype != "uint8":
+        return None, None
+    mean, std = mean_std(train)
+    out = []
+    for key, measured in (("mean", mean), ("std", std)):
+        value = given.get(key, [float(round(v, 4)) for v in measured])
+        value = [float(v) for v in (value if isinstance(value, (list, tuple)) else [value] * channels)]
+        if len(value) != channels:
+            raise UserError(
+                f"{blueprint.where}: preprocessing.{key} has {len(value)} numbers, but a picture of {train.name} has "
+                f"{channels} channels.\n  Give one number, or {channels}."
+            )
+        out.append(value)
+    return out[0], [v if v > 0 else 1.0 for v in out[1]]
+
+
+def free_folder(name: str, root: Path = Path("runs")) -> Path:
+    """runs/NAME, or runs/NAME-2 and so on when that is taken."""
+    folder, n = root / name, 1
+    while folder.exists():
+        n += 1
+        folder = root / f"{name}-{n}"
+    return folder
+
+
+def write_text(path: Path, text: str) -> None:
+    checkpoint.write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

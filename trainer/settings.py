@@ -1,0 +1,61 @@
+"""How to train: the blueprint's own wishes, overruled by the command line. blueprint.TRAIN has ranges and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import blueprint as blueprints
+from .fields import Options
+from .schedules import Schedule, amount_to_steps, make_schedule
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything besides the net and the data that decides the weights. Two equal ones give the same bits."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: dict[str, Any]  # {"type": ...}
+    warmup: float
+    clip_norm: float | None
+    clip_value: float | None
+    accumulation: int  # micro-batches whose gradients are averaged for one update
+    validation_split: float  # share of the training set held out to choose the best epoch
+    seed: int
+    early_stopping: dict[str, Any] | None  # patience, min_delta, monitor
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def update(self) -> str:
+        """Whether gradients may be used up one by one (plan.py): not if all are needed at once."""
+        one_by_one = self.clip_norm is None and self.clip_value is None and self.accumulation == 1
+        return "immediate" if one_by_one else "end"
+
+    def make_schedule(self, updates_an_epoch: int) -> Schedule:
+        """The learning rate of every update of the run."""
+        total = self.epochs * updates_an_epoch
+        options = Options(self.schedule["type"], {k: v for k, v in self.schedule.items() if k != "type"})
+        warmup = amount_to_steps(self.warmup, total, updates_an_epoch)
+        return make_schedule(options, self.learning_rate, total, warmup, updates_an_epoch)
+
+
+def settings_for(blueprint: blueprints.Blueprint, given: dict[str, Any]) -> Settings:
+    """Settings from a blueprint and what a user gave on the command line (None: not given)."""
+    over: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name == "schedule":
+            over[name] = Options(value)
+        elif name == "early_stopping":
+            rules = {f.name: f.default for f in blueprints.EARLY_STOPPING}
+            over[name] = rules | {"patience": value}
+        else:
+            over[name] = blueprints.check_train(name, value, "--" + name.replace("_", "-"))
+    values = blueprints.train_settings(blueprint, over)
+    schedule = values["schedule"] or Options("constant")
+    return Settings(**values | {"schedule": {"type": schedule.type, **schedule.fields}})

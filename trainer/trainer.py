@@ -1,0 +1,354 @@
+"""The trainer: one net, its optimiser and a backend, one step at a time.
+
+    trainer = Trainer("mnist_mlp.json", batch_size=256)
+    for batch in loader:
+        print(trainer.step(batch))             # {"loss": 2.29, "grad_norm": 1.7, "correct": 31}
+
+and the same step taken apart, with everything it computes in the open:
+
+    activations = trainer.forward(batch.x)     # {"layer_0": array, ..., "output": array}
+    loss = trainer.criterion(activations["output"], batch.y)
+    gradients = trainer.backward(loss, activations)
+    gradients += 0.001 * trainer.model.weights # any change to them, by name or as one vector
+    trainer.optimizer.update(trainer.model.weights, gradients)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from . import blueprint as blueprints
+from .backends.numpy import NumpyBackend
+from .data.batches import to_input
+from .errors import UserError
+from .fuse import for_training, without_training_only
+from .graph import Graph, build
+from .init import fill
+from .losses import make_loss
+from .optimizers import Optimizer, make_optimizer
+from .plan import Launch, Plan, plan_inference, plan_training
+from .vectors import NamedVector, places_of
+
+
+class Loss(float):
+    """The mean loss of a batch, with `gradient`: its derivative by the net's output, (N, ...)."""
+
+    gradient: np.ndarray
+
+    def __new__(cls, value: float, gradient: np.ndarray) -> Loss:
+        loss = super().__new__(cls, value)
+        loss.gradient = gradient
+        return loss
+
+
+@dataclass
+class Evaluation:
+    """Mean loss and, for classification, accuracy and the predicted classes."""
+
+    loss: float
+    accuracy: float | None
+    predictions: np.ndarray | None
+
+
+class BoundOptimizer:
+    """The optimiser with its state in the arena. Replace `update` to try another rule."""
+
+    def __init__(self, rule: Optimizer, graph: Graph, states: dict[str, NamedVector], lr: float):
+        self.rule, self.states, self.lr, self.t = rule, states, lr, 0
+        self._decay = {p.name: p.decay for p in graph.trainable}
+
+    def update(self, weights: NamedVector, gradients: NamedVector) -> None:
+        """One update of every tensor, in place."""
+        self.t += 1
+        for name in weights.names():
+            self.update_one(name, weights[name], gradients[name])
+
+    def update_one(self, name: str, w: np.ndarray, g: np.ndarray) -> None:
+        """Update one tensor with step number self.t."""
+        state = {key: vector[name] for key, vector in self.states.items()}
+        self.rule.apply(w, g, state, self.lr, self.t, self._decay[name])
+
+
+class Trainer:
+    """A net in training. All arrays of the step live in one arena, at offsets fixed before the first step."""
+
+    def __init__(
+        self,
+        blueprint: blueprints.Blueprint | str | Path,
+        batch_size: int = 64,
+        seed: int = 0,
+        mean: tuple[float, ...] | None = None,
+        std: tuple[float, ...] | None = None,
+        update: str = "end",
+        poison: bool = False,
+        learning_rate: float | None = None,
+    ):
+        """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. update: see plan.py."""
+        if not isinstance(blueprint, blueprints.Blueprint):
+            blueprint = blueprints.load(blueprint)
+        self.blueprint, self.seed, self.update_mode = blueprint, seed, update
+        self.mean, self.std = mean, std
+        full = build(blueprint)
+        self.loss = make_loss(blueprint.loss)
+        self.graph = for_training(full, self.loss.name)
+        check_loss(blueprint, self.graph, self.loss)
+        rule = make_optimizer(blueprint.optimizer)
+        self.target = target_of(self.graph, self.loss)
+        self.plan = plan_training(self.graph, batch_size, rule.states, update, self.target)
+        self.eval_plan = plan_inference(without_training_only(self.graph), batch_size, rule.states, update == "end")
+        self.backend = NumpyBackend([self.plan, self.eval_plan], poison)
+        self.model = SimpleNamespace(
+            graph=full, weights=NamedVector(self.backend.flat(self.plan, "weights"), places_of(self.plan))
+        )
+        rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
+        self.optimizer = BoundOptimizer(rule, self.graph, self._states(rule), rate)
+        self.micro_step = 0  # forward passes so far: the counter of dropout's random numbers
+        for index, p in enumerate(self.graph.params.values()):
+            self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
+
+    def _states(self, rule: Optimizer) -> dict[str, NamedVector]:
+        """The optimiser's arrays: the arena's run of them cut into one vector for each state."""
+        if not rule.states:
+            return {}
+        flat, start = self.backend.flat(self.plan, "optimizer"), self.plan.view(f"{rule.states[0]}:{self._first}")[0]
+        out = {}
+        for state in rule.states:
+            places = {
+                p.name: ((self.plan.view(f"{state}:{p.name}")[0] - start) // 4, p.shape) for p in self.graph.trainable
+            }
+            out[state] = NamedVector(flat, places)
+        return out
+
+    @property
+    def _first(self) -> str:
+        return self.graph.trainable[0].name
+
+    @property
+    def batch_size(self) -> int:
+        return self.plan.batch
+
+    def array(self, name: str) -> np.ndarray:
+        """A parameter, or running statistic, as a view of the arena."""
+        return self.backend.array(self.plan, name)
+
+    @property
+    def gradients(self) -> NamedVector:
+        """All parameter gradients, as the last backward left them (update="end" only)."""
+        return NamedVector(self.backend.flat(self.plan, "gradients"), places_of(self.plan, "d:"))
+
+    # ---- one step
+
+    def step(self, batch: Any) -> dict[str, float]:
+        """Forward, loss, backward, update on one batch (.x, .y). Returns loss, grad_norm, correct."""
+        metrics = self.micro(batch.x, batch.y)
+        if self.update_mode == "end":
+            metrics["grad_norm"] = self.grad_norm()
+            self.optimizer.update(self.model.weights, self.gradients)
+        return metrics
+
+    def micro(self, x: np.ndarray, y: np.ndarray, accumulate: bool = False) -> dict[str, float]:
+        """Forward, loss and backward of one (micro-)batch; with accumulate, gradients add to the earlier ones.
+
+        With update="immediate" each tensor is updated as soon as its gradient is complete.
+        """
+        rows, squares, metrics = len(x), {}, {}
+        immediate = self.update_mode == "immediate"
+        if immediate:
+            self.optimizer.t += 1
+        for index, launch in enumerate(self.plan.launches):
+            if launch.kind == "load":
+                self._load(self.plan, x)
+                self.backend.array(self.plan, "target", rows)[...] = y.reshape(rows, *self.target[0])
+            elif launch.kind == "forward":
+                self.backend.forward(self.plan, launch, rows, self.seed, self.micro_step)
+            elif launch.kind == "loss":
+                metrics = self._loss(launch, rows)
+            elif launch.kind == "sum":
+                self.backend.add(self.plan, launch, rows)
+            elif launch.kind == "backward":
+                self.backend.backward(self.plan, launch, rows, self.seed, self.micro_step, accumulate)
+            elif launch.kind == "update" and launch.group:
+                g = self.backend.array(self.plan, f"d:{launch.group}")
+                squares[launch.group] = sum_of_squares(g)
+                self.optimizer.update_one(launch.group, self.array(launch.group), g)
+            self.backend.after(self.plan, index)
+        self.micro_step += 1
+        if immediate:
+            metrics["grad_norm"] = float(np.sqrt(sum(squares[p.name] for p in self.graph.trainable)))
+        return metrics
+
+    def grad_norm(self) -> float:
+        """The Euclidean norm of all gradients together, summed in float64, tensor by tensor."""
+        gradients = self.gradients
+        return float(np.sqrt(sum(sum_of_squares(gradients[p.name]) for p in self.graph.trainable)))
+
+    def _load(self, plan: Plan, x: np.ndarray) -> None:
+        into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
+        if x[:1].size != into[:1].size:
+            raise UserError(
+                f"A sample of {x.shape[1:]} values does not fit the net's input {into.shape[1:]} (height, width, "
+                "channels).\n  Give data of that shape, or change input_shape in the blueprint."
+            )
+        if x.dtype == np.uint8:
+            channels = x.shape[-1] if x.ndim == 4 else 1
+            mean, std = self.mean or (0.0,) * channels, self.std or (255.0,) * channels
+            to_input(x, mean, std, out=into.reshape(x.shape))
+        else:
+            np.copyto(into, x.reshape(into.shape))
+
+    def _loss(self, launch: Launch, rows: int) -> dict[str, float]:
+        z = self.backend.array(self.plan, launch.reads["z"], rows)
+        t = self.backend.array(self.plan, launch.reads["target"], rows)
+        loss, dz = self.loss(z, t)
+        predicted = self.loss.predictions(z)
+        metrics = {"loss": loss}
+        if predicted is not None:
+            metrics["correct"] = int((predicted == t.reshape(predicted.shape)).sum())
+        np.copyto(self.backend.array(self.plan, launch.writes["dz"], rows), dz)
+        return metrics
+
+    # ---- the step taken apart
+
+    def forward(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Run the forward launches one at a time. Copies of every layer's output by name, and "output"."""
+        x, seen = np.asarray(x), {}
+        for index, launch in enumerate(self._until("loss")):
+            if launch.kind == "load":
+                self._load(self.plan, x)
+            else:
+                self.backend.forward(self.plan, launch, len(x), self.seed, self.micro_step)
+                seen[launch.writes["y"]] = self.backend.array(self.plan, launch.writes["y"], len(x)).copy()
+            self.backend.after(self.plan, index)
+        tensors = self.graph.tensors
+        out = {name: self._output_of(t, seen, len(x)) for name, t in self.graph.layers.items()}
+        out["output"] = seen[tensors[self.graph.outputs[0]].name]
+        return {name: array for name, array in out.items() if array is not None}
+
+    def _output_of(self, t: int, seen: dict[str, np.ndarray], rows: int) -> np.ndarray | None:
+        """The copied output of tensor t; a view (flatten) is taken from what it renames."""
+        name = self.graph.tensors[t].name
+        if name in seen:
+            return seen[name]
+        node = next((n for n in self.graph.nodes if n.output == t), None)
+        if node is None or node.inputs[0] == self.graph.input:
+            return None
+        source = self._output_of(node.inputs[0], seen, rows)
+        return None if source is None else source.reshape(rows, *self.graph.tensors[t].shape)
+
+    def criterion(self, output: np.ndarray, y: np.ndarray) -> Loss:
+        """The loss of an output, which carries its own gradient for `backward`."""
+        y = np.asarray(y).reshape(len(output), *self.target[0])
+        value, gradient = self.loss(np.asarray(output), y)
+        return Loss(value, gradient)
+
+    def backward(self, loss: Loss, activations: dict[str, np.ndarray] | None = None) -> NamedVector:
+        """Run the backward launches after `forward`. Returns a copy of all gradients; .activations holds those of
+        the layers' outputs by name. The arena keeps what backward needs: `activations` may be left out."""
+        if self.update_mode != "end":
+            raise UserError('backward() needs a trainer made with update="end".')
+        rows, seen = len(loss.gradient), {}
+        start = next(i for i, launch in enumerate(self.plan.launches) if launch.kind == "loss")
+        dz = self.plan.launches[start].writes["dz"]
+        np.copyto(self.backend.array(self.plan, dz, rows), loss.gradient)
+        seen[dz.removeprefix("d:")] = loss.gradient.copy()
+        self.backend.after(self.plan, start)
+        for index, launch in enumerate(self.plan.launches[start + 1 :], start + 1):
+            if launch.kind == "backward":
+                self.backend.backward(self.plan, launch, rows, self.seed, self.micro_step)
+            elif launch.kind == "sum":
+                self.backend.add(self.plan, launch, rows)
+            for name in launch.writes.values():
+                if self.plan.values[name].batched:
+                    tensor = name.removeprefix("d:").rstrip("+")
+                    seen[tensor] = self.backend.array(self.plan, name, rows).copy()
+            if launch.kind in ("backward", "sum"):
+                self.backend.after(self.plan, index)
+        self.micro_step += 1
+        gradients = NamedVector(np.array(self.gradients), self.gradients.places)
+        by_layer = {layer: seen.get(self.graph.tensors[t].name) for layer, t in self.graph.layers.items()}
+        gradients.activations = {k: v for k, v in by_layer.items() if v is not None}  # type: ignore[attr-defined]
+        return gradients
+
+    def _until(self, kind: str) -> Iterator[Launch]:
+        for launch in self.plan.launches:
+            if launch.kind == kind:
+                return
+            yield launch
+
+    # ---- using the net as it is
+
+    def infer(self, x: np.ndarray) -> np.ndarray:
+        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics): a copy."""
+        rows = len(x)
+        for index, launch in enumerate(self.eval_plan.launches):
+            if launch.kind == "load":
+                self._load(self.eval_plan, x)
+            else:
+                self.backend.forward(self.eval_plan, launch, rows)
+            self.backend.after(self.eval_plan, index)
+        out = self.eval_plan.graph.tensors[self.eval_plan.graph.outputs[0]].name
+        return self.backend.array(self.eval_plan, out, rows).copy()
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
+        """Loss and accuracy over a whole set, batch by batch."""
+        total, correct, predictions = 0.0, 0, []
+        for start in range(0, len(x), self.batch_size):
+            t = np.asarray(y[start : start + self.batch_size])
+            t = t.reshape(len(t), *self.target[0])
+            z = self.infer(x[start : start + self.batch_size])
+            total += self.loss(z, t)[0] * len(t)
+            predicted = self.loss.predictions(z)
+            if predicted is not None:
+                predictions.append(predicted)
+                correct += int((predicted == t.reshape(predicted.shape)).sum())
+        found = np.concatenate(predictions) if predictions else None
+        return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
+
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """Everything a resume needs, as copies: weights/NAME (with statistics) and optimizer/STATE/NAME."""
+        out = {f"weights/{name}": self.array(name).copy() for name in self.graph.params}
+        for state, vector in self.optimizer.states.items():
+            out |= {f"optimizer/{state}/{name}": array.copy() for name, array in vector.items()}
+        return out
+
+    def load_arrays(self, arrays: dict[str, np.ndarray], where: str, optimizer: bool = True) -> None:
+        """The inverse of state_arrays; a missing or misshapen array is named."""
+        targets = {f"weights/{name}": self.array(name) for name in self.graph.params}
+        if optimizer:
+            for state, vector in self.optimizer.states.items():
+                targets |= {f"optimizer/{state}/{name}": array for name, array in vector.items()}
+        for name, target in targets.items():
+            found = arrays.get(name)
+            if found is None or found.shape != target.shape:
+                what = "is missing" if found is None else f"has shape {found.shape}"
+                raise UserError(
+                    f"{where}: {name} {what}, but the blueprint needs {target.shape}.\n"
+                    "  Use the blueprint this checkpoint was trained with."
+                )
+            target[...] = found
+
+
+def sum_of_squares(g: np.ndarray) -> float:
+    """sum g^2 in float64."""
+    flat = g.ravel().astype(np.float64)
+    return float(flat @ flat)
+
+
+def target_of(graph: Graph, loss: Any) -> tuple[tuple[int, ...], str]:
+    """(shape without batch, dtype) of what the loss compares the output with."""
+    return ((), "i32") if loss.classification else (graph.output_shape, "f32")
+
+
+def check_loss(blueprint: blueprints.Blueprint, graph: Graph, loss: Any) -> None:
+    """The last layer must give what the loss reads: one row of scores for a classification loss."""
+    if loss.classification and len(graph.output_shape) != 1:
+        raise UserError(
+            f"{blueprint.where}: the last layer gives {graph.output_shape}, but {loss.name} needs one row of scores.\n"
+            "  End with a flatten or global_avg_pool and a linear layer."
+        )

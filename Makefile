@@ -1,44 +1,59 @@
-# LiteNet. `make help` lists the targets. PYTHON and COMPILERS may be given: make test PYTHON=python3.12
+# LiteNet. `make help` lists the targets; `make demo` and `make test` install what they need.
+#
+# Everything runs in the active virtual environment, or else in .venv, which is made when it is missing.
 
-PYTHON ?= python3
+BOOT ?= python3
+VENV := $(or $(VIRTUAL_ENV),.venv)
+PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
-TYPES = build/types
+TYPES := build/types
+CFLAGS ?= -O2
+C_FLAGS = -std=c99 -ffp-contract=off -Iruntime_c/include
+OBJECTS = $(patsubst runtime_c/src/%.c,build/c/%.o,$(wildcard runtime_c/src/*.c))
 
-.PHONY: help install demo lib gen test test-all lint bench clean
+.PHONY: help install demo lib gen test test-all check lint bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
 
-install: ## install LiteNet with all that training and testing need, editable
+$(PYTHON):
+	$(BOOT) -m venv $(VENV)
+
+install: $(PYTHON) ## install LiteNet with what training and testing need, editable
 	$(PIP) install -e '.[dev]'
 
-demo: ## install what training needs, train on 1,797 real digits, export, and ask about a picture
+demo: $(PYTHON) ## install, train on 1,797 real digits, export, and ask about pictures
 	$(PIP) install '.[train]'
-	sh examples/demo.sh
+	PYTHON="$(abspath $(PYTHON))" sh examples/demo.sh
 
-lib: ## the C runtime as a static library, build/liblitenet.a
-	$(MAKE) -C runtime_c
+lib: build/liblitenet.a ## the C runtime as a static library
+
+build/liblitenet.a: $(OBJECTS)
+	$(AR) rcs $@ $^
+
+build/c/%.o: runtime_c/src/%.c $(wildcard runtime_c/src/*.h runtime_c/src/*.def runtime_c/include/*.h)
+	@mkdir -p build/c
+	$(CC) $(CFLAGS) $(C_FLAGS) -c $< -o $@
 
 gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.exporter.gen_ops
 
-test: install ## lint, types and all fast tests
-	$(MAKE) lint
+test: install check ## install, then lint, types and all fast tests
 	$(PYTHON) -m pytest
 
-test-all: install ## the same with the long tests
-	$(MAKE) lint
+test-all: install check ## the same with the tests that take minutes
 	$(PYTHON) -m pytest --slow
 
-lint: ## ruff and mypy
-	$(PYTHON) -m ruff check .
-	@mkdir -p $(TYPES)/litenet && ln -sfn ../../../trainer $(TYPES)/litenet/trainer \
-	  && ln -sfn ../../../exporter $(TYPES)/litenet/exporter && ln -sfn ../../../pyruntime $(TYPES)/litenet/pyruntime
-	cd $(TYPES) && MYPYPATH=. $(PYTHON) -m mypy --config-file ../../pyproject.toml -p litenet
+check: lint ## lint and types
+	@mkdir -p $(TYPES)/litenet && ln -sfn $(CURDIR)/trainer $(CURDIR)/exporter $(CURDIR)/pyruntime $(TYPES)/litenet
+	cd $(TYPES) && $(abspath $(PYTHON)) -m mypy --config-file $(CURDIR)/pyproject.toml -p litenet
 
-bench: ## time the runtime on this machine
-	$(PYTHON) benchmarks/runtime.py
+lint: ## ruff
+	$(PYTHON) -m ruff check .
+
+bench: ## time a .bin on this machine: make bench MODEL=mnist_cnn.bin
+	$(PYTHON) -m litenet.pyruntime $(MODEL) --bench
 
 clean: ## remove what was built
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache pyruntime/_litenet*.so pyruntime/_litenet.c
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache pyruntime/_litenet.* .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

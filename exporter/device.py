@@ -79,7 +79,8 @@ def rounded(device: Device, half: bool) -> dict[str, np.ndarray]:
     for n in device.graph.nodes:
         if pack.packed_type(OPS[n.op].OP, "f16") == "f16":
             for name in n.params.values():
-                out[name] = device.weights[name].astype(np.float16).astype(np.float32)
+                with np.errstate(over="ignore"):  # pack.py refuses what half precision cannot hold
+                    out[name] = device.weights[name].astype(np.float16).astype(np.float32)
     return out
 
 

@@ -15,8 +15,11 @@ import re
 import sys
 from pathlib import Path
 
-from litenet.trainer.ops import OPS, Attr, Op, activations
+import numpy as np
+from litenet.trainer.ops import OPS, Attr, Op, activations, make_attrs
 from litenet.trainer.ops.spec import SIZES
+
+from . import format, pack
 
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime_c"
 ATTR_BYTES = 32  # room for attributes in an operator record
@@ -307,7 +310,18 @@ def md_activations() -> str:
     return "\n".join(rows + [f"| {n} | {name} | {formulas[name]} |" for name, n in activations.IDS.items()])
 
 
-TABLES = {"ops": md_ops, "attributes": md_attributes, "activations": md_activations}
+def md_dump() -> str:
+    """The smallest model with weights, as the writer writes it."""
+    a = make_attrs(OPS["linear"].OP, {"out_features": 1, "activation": "relu"})
+    block = pack.pack("linear", a, {"weight": np.array([[1.0, -2.0]]), "bias": np.array([0.5])})
+    tensors = [format.TensorRec((2,), input=True), format.TensorRec((1,), output=True)]
+    ops = [format.OpRec("linear", inputs=(0,), output=1, attrs=a, weights=block)]
+    data = format.write(format.Model(tensors, ops))
+    lines = (f"{at:04X}  {data[at : at + 16].hex(' ').upper()}" for at in range(0, len(data), 16))
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+TABLES = {"dump": md_dump, "ops": md_ops, "attributes": md_attributes, "activations": md_activations}
 
 
 def format_page(page: str) -> str:

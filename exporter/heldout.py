@@ -40,10 +40,11 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
         return _random(source, count, "random inputs (the weights come without data)")
     try:
         splits = open_source(wanted, **fetch)
-    except UserError:
+    except UserError as error:
         if data is not None:
             raise
-        return _random(source, count, f"random inputs (the data {wanted} are not here; give --data)")
+        reason = str(error).partition("\n")[0].rstrip(".")
+        return _random(source, count, f"random inputs (give --data; {reason})")
     chosen: Dataset = splits.test if splits.test is not None else _validation(splits.train, source)
     which = "test" if splits.test is not None else "held-out"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)

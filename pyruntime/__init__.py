@@ -10,8 +10,7 @@ Names are loaded when first used, so that `edge-infer --help` waits for neither 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as typing has it, without loading typing
 if TYPE_CHECKING:
     from .engine import InferenceEngine
     from .errors import ImageError, ModelError

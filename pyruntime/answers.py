@@ -27,10 +27,7 @@ def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top:
         found["values"] = [float(v) for v in values]
     else:
         order = np.argsort(-p, kind="stable")[:top]
-        best = [
-            {"label": label(engine, int(i)), "index": int(i), "probability": round(float(p[i]), 6)}
-            for i in order
-        ]
+        best = [{"label": label(engine, int(i)), "index": int(i), "probability": round(float(p[i]), 6)} for i in order]
         found |= {**best[0], "top": best}
     found["microseconds"] = round(microseconds, 1)
     return found

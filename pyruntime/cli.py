@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from .errors import ImageError, ModelError
 
@@ -45,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     p = parser()
-    args = p.parse_args(argv)
+    args = p.parse_intermixed_args(argv)
     if not (args.images or args.info or args.selftest or args.bench):
         p.error("give at least one picture, or one of --info, --selftest, --bench")
     if args.trace and not args.images:
@@ -71,6 +70,8 @@ def _run(args: argparse.Namespace) -> int:
     """Everything after the command line. ModelError: nothing more can be answered."""
     from time import perf_counter
 
+    if "numpy" not in sys.modules:  # it would start threads for matrix products that are never asked of it
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .engine import InferenceEngine
 
     start = perf_counter()
@@ -133,12 +134,14 @@ def _print(found: dict, lines: list[str], as_json: bool) -> None:
 
 
 def _complain(error: Exception) -> int:
-    print(error, file=sys.stderr)
+    print(f"edge-infer: {error}", file=sys.stderr)
     return 1
 
 
 def _pictures(given: str) -> Iterator[str]:
     """What one argument stands for: itself, or the pictures in that folder and below it, sorted."""
+    from pathlib import Path
+
     if not Path(given).is_dir():
         yield given
         return

@@ -60,14 +60,16 @@ class InferenceEngine:
     memory. Use it as a context manager, or close() it, to let go of the file early.
     """
 
-    def __init__(self, model: str | os.PathLike | bytes, device: str = "cpu", threads: int | None = None):
+    def __init__(self, model: str | os.PathLike[str] | bytes, device: str = "cpu", threads: int | None = None):
         if device != "cpu":
             raise ModelError(f"There is no device {device!r}; this runtime runs on 'cpu'.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise ModelError(f"threads is {threads!r}; expected a whole number from 1 on, or None.")
-        in_memory = isinstance(model, (bytes, bytearray, memoryview))
-        self.name = "model" if in_memory else os.fspath(model)  # type: ignore[arg-type]
-        data = model if in_memory else _map(Path(model))  # type: ignore[arg-type]
+        data: Any
+        if isinstance(model, (bytes, bytearray, memoryview)):
+            self.name, data = "model", model
+        else:
+            self.name, data = os.fspath(model), _map(Path(model))
         self._bin = ffi.from_buffer(data)  # keeps data alive
         self._model = ffi.new("ln_model *")
         status = lib.ln_open(self._model, self._bin, len(self._bin))
@@ -257,16 +259,12 @@ class InferenceEngine:
         """Run one input; after(index, data, microseconds) sees each operator's output."""
         x = self._as_input(x)
         if x.shape != self.input_shape:
-            raise ModelError(
-                f"{self.name}: give one input of shape {self.input_shape}, not a batch {x.shape}."
-            )
+            raise ModelError(f"{self.name}: give one input of shape {self.input_shape}, not a batch {x.shape}.")
         y, watch = np.empty(self._out, np.float32), _Watch(after)
         pair, handle = self._take_arena(), ffi.new_handle(watch)
         buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
         watch.since = perf_counter()
-        status = self._call(
-            lib.ln_run_each, pair[1], self._arena_bytes, *buffers, lib.litenet_after_op, handle
-        )
+        status = self._call(lib.ln_run_each, pair[1], self._arena_bytes, *buffers, lib.litenet_after_op, handle)
         self._arenas.append(pair)
         if watch.error is not None:
             raise watch.error

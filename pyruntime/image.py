@@ -33,7 +33,7 @@ class Picture(NamedTuple):
     layout: str
 
 
-def decode(source: str | os.PathLike | bytes, name: str | None = None) -> Picture:
+def decode(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Picture:
     """The picture in a file, or in bytes called `name` in errors, upright and with 8 bits a channel."""
     if isinstance(source, bytes):
         data, name = source, name or "picture"

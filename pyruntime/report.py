@@ -32,7 +32,7 @@ def info(engine: InferenceEngine) -> dict[str, Any]:
 def info_text(found: dict[str, Any]) -> list[str]:
     facts = [
         ("model", f"{found['name'] or found['file']} (format {found['format']})"),
-        ("input", _shape(found["input_shape"])),
+        ("input", _shape(found["input_shape"]) + " (H x W x C)" * (len(found["input_shape"]) == 3)),
         ("output", _shape(found["output_shape"])),
         ("file", f"{found['file_bytes']:,} bytes"),
         ("weights", f"{found['weights_bytes']:,} bytes"),
@@ -53,12 +53,13 @@ def info_text(found: dict[str, Any]) -> list[str]:
     width = max(len(name) for name, _ in facts)
     rows = [
         (
-            layer["name"], layer["op"], layer["activation"], _shape(layer["shape"]),
-            f"{layer['weights_bytes']:,}", layer["weight_dtype"], f"{layer['macs']:,}",
+            layer["name"], layer["op"], layer["activation"].replace("none", ""), _shape(layer["shape"]),
+            f"{layer['weights_bytes']:,}" if layer["weights_bytes"] else "", layer["weight_dtype"],
+            f"{layer['macs']:,}" if layer["macs"] else "",
         )
         for layer in found["layers"]
     ]  # fmt: skip
-    header = ("layer", "op", "activation", "output", "weight bytes", "", "MACs")
+    header = ("layer", "op", "activation", "output", "weight bytes", "type", "MACs")
     return [*(f"{name:<{width}}  {text}" for name, text in facts), "", *_table(header, rows, "<<<<><>")]
 
 
@@ -107,7 +108,7 @@ def bench_text(found: dict[str, Any]) -> list[str]:
     memory = f"{found['arena_bytes']:,} bytes of arena, {found['file_bytes']:,} bytes of file, mapped"
     rows = [
         (
-            layer["name"], layer["op"], f"{layer['macs']:,}", f"{layer['us']:.1f}",
+            layer["name"], layer["op"], f"{layer['macs']:,}" if layer["macs"] else "", f"{layer['us']:.1f}",
             f"{100 * layer['share']:.1f} %", f"{layer['gflops']:.2f}" if layer["macs"] else "",
         )
         for layer in found["layers"]
@@ -169,7 +170,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> 
 
 
 def _shape(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape)) + (" (H x W x C)" if len(shape) == 3 else "")
+    return " x ".join(map(str, shape))
 
 
 def _plain(value: Any) -> str:

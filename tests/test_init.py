@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from closeness import assert_close
-
 from litenet.trainer import init
 from litenet.trainer.ops import activations
 
@@ -29,7 +28,9 @@ def test_the_variance_is_that_of_the_paper(kind, variance):
     assert_close(w.astype(np.float64).var(), variance, 0, 0.03)
 
 
-@pytest.mark.parametrize(("kind", "bound"), [("kaiming_uniform", (6 / 300) ** 0.5), ("xavier_uniform", (6 / 400) ** 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "bound"), [("kaiming_uniform", (6 / 300) ** 0.5), ("xavier_uniform", (6 / 400) ** 0.5)]
+)
 def test_uniform_weights_stay_inside_their_bound_and_come_near_it(kind, bound):
     w = init.fill((100, 300), kind, FANS, seed=1, index=2)
     assert np.abs(w).max() <= bound * (1 + 1e-6)
@@ -54,7 +55,7 @@ def test_seed_and_index_decide_the_weights():
 def test_the_first_weights_stay_what_they_are():
     """A change of these numbers changes every trained network."""
     got = init.fill((4,), "xavier_uniform", (1, 2), seed=0, index=0)
-    uniform = [(word >> 8) / 2**24 for word in (0xC7E37BEE, 0x5D60D6E1, 0xF4ABFBB2, 0x19E55F3D)]
+    uniform = [(word >> 8) / 2**24 for word in (0x4D7B25FC, 0xD75EE2F1, 0x26BC1F97, 0xC64D811C)]
     assert_close(got, [(2 * u - 1) * 2**0.5 for u in uniform], 1e-6, 0)
 
 

@@ -25,7 +25,7 @@ from .fields import Field, Options, check, check_all, entries_of, read_options, 
 
 __all__ = ["Blueprint", "Layer", "Options", "check_train", "load", "parse", "train_settings"]
 
-MAX_BYTES = 1 << 19
+MAX_BYTES = 1 << 18
 MAX_VALUES = 1 << 28  # of one input: 1 GiB as float32
 
 TRAIN = (
@@ -40,13 +40,9 @@ TRAIN = (
     Field("seed", "whole", 0, 2**64 - 1, default=0, doc="what all random numbers follow from"),
 )
 EARLY_STOPPING = (
-    Field(
-        "patience", "whole", 1, 1_000_000, default=5, doc="epochs without improvement before training stops"
-    ),
+    Field("patience", "whole", 1, 1_000_000, default=5, doc="epochs without improvement before training stops"),
     Field("min_delta", "number", 0, 1e6, default=0.0, doc="the least change that is an improvement"),
-    Field(
-        "monitor", "choice", default="loss", words=("loss", "accuracy"), doc="what is watched, in validation"
-    ),
+    Field("monitor", "choice", default="loss", words=("loss", "accuracy"), doc="what is watched, in validation"),
 )
 PREPROCESSING = (
     Field("resize", "choice", words=("nearest", "bilinear", "area"), doc="how pixels are resampled"),
@@ -176,9 +172,7 @@ def _at(node: Node, where: str) -> str:
 
 def _input_shape(node: Node, where: str) -> tuple[int, ...]:
     doc = "[channels, height, width], [steps, values] or [values], without the batch"
-    shape = check(
-        Field("input_shape", "wholes", 1, 1 << 24, counts=(1, 2, 3), doc=doc), node, _at(node, where)
-    )
+    shape = check(Field("input_shape", "wholes", 1, 1 << 24, counts=(1, 2, 3), doc=doc), node, _at(node, where))
     shape = tuple(shape) if isinstance(shape, list) else (shape,)
     if math.prod(shape) > MAX_VALUES:
         sentence = f"input_shape {list(shape)} makes {math.prod(shape)} values, but {MAX_VALUES} is the limit"
@@ -222,7 +216,7 @@ def _labels(node: Node | None, where: str) -> tuple[str, ...] | None:
     if not isinstance(node.value, list) or not node.value:
         sentence = f"labels is {show(node.plain())}, but a list of names is expected"
         fail(at, sentence, 'Write ["cat", "dog"], for example.')
-    found: list[str] = []
+    found: dict[str, None] = {}  # in order, and quick to look up
     for item in node.value:
         label = check(Field("a label", "text"), item, _at(item, where))
         if not label.isprintable() or len(label) > 200:
@@ -230,7 +224,7 @@ def _labels(node: Node | None, where: str) -> tuple[str, ...] | None:
             fail(_at(item, where), sentence, "Use at most 200 printable characters.")
         if label in found:
             fail(_at(item, where), f"the label {show(label)} stands twice", "Give each class its own label.")
-        found.append(label)
+        found[label] = None
     return tuple(found)
 
 
@@ -248,19 +242,24 @@ def _optimizer(entries: Mapping[str, Node], where: str) -> tuple[Options, dict[s
     at = _at(node, where)
     options = read_options(node, optimizers.FIELDS, "optimizer", at, words.OPTIMIZER, also=("learning_rate",))
     inside = entries_of(node, "optimizer", at) if isinstance(node.value, dict) else {}
-    rate = {"learning_rate": inside["learning_rate"]} if "learning_rate" in inside else {}
-    for key in (*BESIDE_OPTIMIZER, *rate):
-        if key in entries and (key in options.fields or key in rate):
-            sentence = f"{key} is also given in the optimizer, line {inside[key].line}"
-            fail(_at(entries[key], where), sentence, "Keep one of the two.")
+    known = {f.name: f for f in optimizers.FIELDS[options.type]}
     settings = dict(options.fields)
-    for key in (key for key in BESIDE_OPTIMIZER if key in entries):
-        known = {f.name: f for f in optimizers.FIELDS[options.type]}
-        if key not in known:
-            sentence = f"{key} is given, but the optimizer is {options.type}"
-            fail(_at(entries[key], where), sentence, f"{options.type} takes {', '.join(known)}.")
-        settings[key] = check(known[key], entries[key], _at(entries[key], where))
-    options = Options(options.type, settings)
+    for key in (*BESIDE_OPTIMIZER, "learning_rate"):
+        if key not in entries:
+            continue
+        here = _at(entries[key], where)
+        if key in inside:
+            fail(here, f"{key} is also given in the optimizer, line {inside[key].line}", "Keep one of the two.")
+        if key in known:
+            settings[key] = check(known[key], entries[key], here)
+        elif key in BESIDE_OPTIMIZER:
+            fail(
+                here,
+                f"{key} is given, but the optimizer is {options.type}",
+                f"{options.type} takes {', '.join(known)}.",
+            )
+    options = Options(options.type, {key: settings[key] for key in known if key in settings})
+    rate = {key: item for key, item in inside.items() if key == "learning_rate"}
     optimizers.make_optimizer(options, where=at)
     return options, rate
 

@@ -21,18 +21,18 @@ from .errors import UserError
 
 MAX_DEPTH = 32
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _PRODUCT = rf"{_NUMBER}(?:[ \t]*\*[ \t]*{_NUMBER})+"
 _IS_NUMBER = re.compile(rf"{_NUMBER}\Z|{_PRODUCT}\Z", re.ASCII)
 _LONGEST_NUMBER = 100  # characters; longer ones stay text, and the check of the field refuses them
 
 _TOKEN = re.compile(
-    rf"""(?P<space>\s+)
+    rf"""(?P<space> [\s\u200b\ufeff]+ )
     | (?P<comment> //[^\n]* | \#[^\n]* | /\*.*?\*/ )
     | (?P<string> "(?:[^"\\\n]|\\[^\n])*" | '(?:[^'\\\n]|\\[^\n])*' )
     | (?P<mark> [{{}}\[\],:] )
-    | (?P<word> {_PRODUCT} | (?:[^\s{{}}\[\],:"'\#/] | /(?![/*]))+ )""",
-    re.VERBOSE | re.DOTALL | re.ASCII,
+    | (?P<word> {_PRODUCT} | (?:[^\s\u200b\ufeff{{}}\[\],:"'\#/] | /(?![/*]))+ )""",
+    re.VERBOSE | re.DOTALL,
 )
 _CLOSING = {"{": "}", "[": "]"}
 
@@ -91,7 +91,7 @@ def fail(where: str, sentence: str, remedy: str) -> NoReturn:
 def _put(mapping: dict[str, Node], key: str, value: Node, line: int, where: str) -> None:
     if key in mapping:
         first = mapping[key].line
-        fail(f"{where}, line {line}", f'"{key}" is written twice, first in line {first}', "Keep one.")
+        fail(f"{where}, line {line}", f'"{key[:40]}" is written twice, first in line {first}', "Keep one.")
     mapping[key] = Node(value.value, line, value.text)
 
 
@@ -168,7 +168,7 @@ class _Json:
             key = self._scalar().text
             if self.at != ":":
                 self._inside("{", opened)
-                self._fail(f'after the key "{key}" stands {self._found()}', "Write a colon and the value.")
+                self._fail(f'after the key "{key[:40]}" stands {self._found()}', "Write a colon and the value.")
             self._advance()
             self._inside("{", opened)
             _put(items, key, self._value(depth + 1), line, self.where)
@@ -211,7 +211,7 @@ class _Json:
         token, line = self.at, self.line
         if self.kind == "word":
             if re.search("[“”„‟‘’‚]", token):
-                self._fail(f"{token} is in curly quotes", 'Use straight ones: "...".')
+                self._fail(f"{self._found()} is in curly quotes", 'Use straight ones: "...".')
             self._advance()
             return Node(scalar(token), line, token)
         if token[0] == "'":
@@ -221,7 +221,7 @@ class _Json:
             text.encode()  # refuses half of a surrogate pair
         except ValueError:
             self._fail(
-                f"{self.at} holds an escape that JSON does not know",
+                f"{self._found()} holds an escape that JSON does not know",
                 'Known are \\" \\\\ \\/ \\b \\f \\n \\r \\t and \\uXXXX.',
             )
         self._advance()
@@ -260,6 +260,8 @@ class _Yaml:
             line = self.text.count("\n", 0, int(error.position)) + 1
             sentence = f"the character U+{error.character:04X} is found"
             fail(f"{self.where}, line {line}", sentence, "Remove it.")
+        except (ValueError, OverflowError):  # PyYAML on an escape above U+10FFFF
+            fail(self.where, "an escape such as \\U stands for no character", "Write the character itself.")
 
     def _next(self, kind: type) -> None:
         event = next(self.events)
@@ -267,9 +269,9 @@ class _Yaml:
 
     def _node(self, event: Any, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            self._fail(event, f"*{event.anchor} is an alias, and aliases are not read", "Write the part out.")
+            self._fail(event, f"*{str(event.anchor)[:40]} is an alias, and aliases are not read", "Write the part out.")
         if event.tag:
-            self._fail(event, f"the tag {event.tag} is not read", "Write the plain value.")
+            self._fail(event, f"the tag {event.tag[:80]} is not read", "Write the plain value.")
         line = _line_of(event)
         if isinstance(event, yaml.ScalarEvent):
             text = self._text(event)

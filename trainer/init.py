@@ -29,9 +29,7 @@ def resolve(kind: str, activation: str = "none") -> str:
     return ALIASES.get(kind, kind)
 
 
-def fill(
-    shape: tuple[int, ...], kind: str, fans: tuple[int, int] | None, seed: int, index: int
-) -> np.ndarray:
+def fill(shape: tuple[int, ...], kind: str, fans: tuple[int, int] | None, seed: int, index: int) -> np.ndarray:
     """float32 of the given shape. kind: one of CONCRETE or an alias. fans: (fan_in, fan_out), or None for
     zeros and ones. index tells the weights of one network apart."""
     kind = ALIASES.get(kind, kind)

@@ -119,9 +119,7 @@ class Adam(Optimizer):
         w -= step
 
 
-def make_optimizer(
-    options: Options, overrides: Mapping[str, Any] | None = None, where: str = "optimizer"
-) -> Optimizer:
+def make_optimizer(options: Options, overrides: Mapping[str, Any] | None = None, where: str = "optimizer") -> Optimizer:
     """The optimizer a blueprint names. `overrides` win over its settings; None in them means not given."""
     name = options.type
     given = options.fields | {key: value for key, value in (overrides or {}).items() if value is not None}
@@ -130,9 +128,7 @@ def make_optimizer(
     if name in ("adam", "adamw"):
         return Adam(name, ("m", "v"), decoupled=name == "adamw", **settings)
     if settings["nesterov"] and not settings["momentum"]:
-        raise UserError(
-            f"{where} ({name}): nesterov is on, but momentum is 0.\n  Give a momentum, such as 0.9."
-        )
+        raise UserError(f"{where} ({name}): nesterov is on, but momentum is 0.\n  Give a momentum, such as 0.9.")
     return SGD(name, ("velocity",) if settings["momentum"] else (), **settings)
 
 

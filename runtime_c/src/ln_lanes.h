@@ -3,7 +3,7 @@
 #ifndef LN_LANES_H
 #define LN_LANES_H
 
-#include "ln_math.h"
+#include "ln_vec8.h"
 
 /* Of n values, how many are taken together from `first` on. */
 static inline size_t ln_live_lanes(size_t n, size_t first)
@@ -22,7 +22,7 @@ static inline void ln_get_lanes(float *t, const float *x, size_t n)
         ln_get_some(t, x, n);
         return;
     }
-    for (int k = 0; k < LN_LANES; k++) t[k] = x[k];
+    for (int k = 0; k < LN_LANES; k += 8) ln_store8(t + k, ln_load8(x + k));
 }
 
 /* y[0..n) = t */
@@ -32,7 +32,10 @@ static inline void ln_put_lanes(float *y, const float *t, size_t n)
         ln_put_some(y, t, n);
         return;
     }
-    for (int k = 0; k < LN_LANES; k++) y[k] = t[k];
+    for (int k = 0; k < LN_LANES; k += 8) ln_store8(y + k, ln_load8(t + k));
 }
+
+/* t[0] + ... + t[LN_LANES-1], in pairs; t is used up */
+float ln_sum_lanes(float *t);
 
 #endif

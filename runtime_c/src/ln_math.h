@@ -150,6 +150,17 @@ static inline float ln_f16(uint16_t half)
     return ln_from_bits(ln_to_bits(y) | (uint32_t)(half & 0x8000u) << 16);
 }
 
+/* Weights, used where they lie in the file: ln_open has seen that they start at a multiple of their size. */
+static inline const float *ln_floats(const uint8_t *w)
+{
+    return (const float *)(const void *)w;
+}
+
+static inline const uint16_t *ln_halves(const uint8_t *w)
+{
+    return (const uint16_t *)(const void *)w;
+}
+
 enum { LN_LANES = 16 }; /* values handled together: kernels pad to it, so that loops have a fixed length */
 
 /* v[i] = activation(v[i]) for i < n; n must be a multiple of LN_LANES, act one of LN_ACT_*.

@@ -42,10 +42,10 @@ uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype)
 void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out, size_t n)
 {
     if (dtype == LN_F16) {
-        const uint16_t *half = (const uint16_t *)(const void *)w + index;
+        const uint16_t *half = ln_halves(w) + index;
         for (size_t i = 0; i < n; i++) out[i] = ln_f16(half[i]);
     } else {
-        const float *full = (const float *)(const void *)w + index;
+        const float *full = ln_floats(w) + index;
         for (size_t i = 0; i < n; i++) out[i] = full[i];
     }
 }
@@ -57,13 +57,13 @@ static void add_products(float *sum, uint32_t rows, const ln_spans *list, const 
     for (uint32_t j = 0; j < width;) {
         const uint32_t columns = rows == 1 ? (width == 16 ? 16 : 4) : (width - j >= 8 ? 8 : 4);
         if (dtype == LN_F16) {
-            const uint16_t *half = (const uint16_t *)(const void *)w + index + j;
+            const uint16_t *half = ln_halves(w) + index + j;
             if (columns == 16) tile_1x16_f16(sum, list, half, width);
             else if (columns == 8) tile_4x8_f16(sum + j, list, half, width);
             else if (rows == 1) tile_1x4_f16(sum + j, list, half, width);
             else tile_4x4_f16(sum + j, list, half, width);
         } else {
-            const float *full = (const float *)(const void *)w + index + j;
+            const float *full = ln_floats(w) + index + j;
             if (columns == 16) tile_1x16_f32(sum, list, full, width);
             else if (columns == 8) tile_4x8_f32(sum + j, list, full, width);
             else if (rows == 1) tile_1x4_f32(sum + j, list, full, width);
@@ -84,10 +84,9 @@ void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_span
     for (uint32_t o = 0; o < p->O; o += LN_PANEL) {
         const uint32_t live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
         const uint32_t width = (live + 3) / 4 * 4;
-        float sum[LN_ROWS * LN_PANEL] = {0};
-        ln_read_weights(w, p->dtype, panel, sum, width);
-        for (uint32_t m = 1; m < LN_ROWS; m++)
-            for (uint32_t j = 0; j < LN_PANEL; j++) sum[m * LN_PANEL + j] = sum[j];
+        float sum[LN_ROWS * LN_PANEL], bias[LN_PANEL] = {0};
+        ln_read_weights(w, p->dtype, panel, bias, width);
+        for (uint32_t m = 0; m < rows; m++) ln_put_lanes(sum + m * LN_PANEL, bias, LN_PANEL);
 
         uint32_t end = first_end;
         if (listed != 0) list_spans(source, 0, &list);

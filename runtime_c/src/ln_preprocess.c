@@ -1,9 +1,8 @@
 /* Preprocessing: any picture to the model's input. FORMAT.md, "Preprocessing", has the rules; everything up to the
  * last step is whole numbers, so a frame has the same bytes on every machine.
  *
- * Nothing is buffered: each frame value is one weighted sum over the source pixels below it. Cost: each source pixel
- * is read once to four times (more at the borders of a frame pixel), plus a division for each frame value.
- * Stack: about 1 KB at most. */
+ * Nothing is buffered: each frame value is one weighted sum over the source pixels below it. Cost, for h x w pixels to
+ * H x W: at most (h + 2H)(w + 2W) pixel reads, and a division for each frame value. Stack: about 1 KB. */
 #include "litenet.h"
 
 enum { MAX_SIDE = 65535 }; /* of picture and frame: all products below fit 64 bits, a row's sum fits 32 */

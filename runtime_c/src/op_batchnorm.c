@@ -2,7 +2,6 @@
  * x, y (..,C)   w scale[C], shift[C] float32, which the exporter makes from gamma, beta, mean and variance
  * Cost n multiply-accumulates. y may be x. */
 #include "ln_lanes.h"
-#include "ln_panels.h"
 #include "ln_shapes.h"
 
 ln_status ln_batchnorm_check(const ln_call *c)
@@ -18,9 +17,9 @@ void ln_batchnorm_run(const ln_call *c)
     const size_t C = c->in[0].dims[c->in[0].rank - 1], rows = c->in[0].elements / C;
     for (size_t first = 0; first < C; first += LN_LANES) {
         const size_t live = ln_live_lanes(C, first);
-        float scale[LN_LANES] = {0}, shift[LN_LANES] = {0};
-        ln_read_weights(c->w, LN_F32, first, scale, live);
-        ln_read_weights(c->w, LN_F32, C + first, shift, live);
+        float scale[LN_LANES], shift[LN_LANES];
+        ln_get_lanes(scale, ln_floats(c->w) + first, live);
+        ln_get_lanes(shift, ln_floats(c->w) + C + first, live);
         for (size_t r = 0; r < rows; r++) {
             float t[LN_LANES];
             ln_get_lanes(t, c->x[0] + r * C + first, live);

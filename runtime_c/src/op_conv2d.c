@@ -32,45 +32,58 @@ typedef struct positions { /* up to four positions of the window, seen by one gr
     const ln_window *g;
     const float *x;        /* the group's first channel of pixel (0,0) */
     uint32_t channels;     /* of the group */
-    int joined;            /* 1: neighbouring taps of a kernel row see memory without a gap */
     int32_t i[LN_ROWS], j[LN_ROWS]; /* pixel of tap (0,0) */
+    int inside;            /* 1: no tap of any of them is outside the image */
 } positions;
+
+static const float *pixel(const positions *p, int m, int32_t u, int32_t v) /* under tap (u,v) of position m */
+{
+    const ln_window *g = p->g;
+    const int32_t i = p->i[m] + u * g->dh, j = p->j[m] + v * g->dw;
+    if (i < 0 || i >= g->H || j < 0 || j >= g->W) return NULL;
+    return p->x + ((size_t)i * (size_t)g->W + (size_t)j) * (size_t)g->C;
+}
+
+/* The whole list at once, where no tap is outside. Neighbouring taps of a kernel row are one span if they see memory
+ * without a gap. */
+static uint32_t list_inside(const positions *p, ln_spans *list)
+{
+    const ln_window *g = p->g;
+    const int32_t joined = g->dw == 1 && p->channels == (uint32_t)g->C ? g->kw : 1;
+    if (g->kh * (g->kw / joined) > LN_SPANS) return 0;
+    ln_span *s = list->span;
+    for (int32_t u = 0; u < g->kh; u++)
+        for (int32_t v = 0; v < g->kw; v += joined, s++) {
+            s->n = p->channels * (uint32_t)joined;
+            for (int m = 0; m < LN_ROWS; m++) s->x[m] = pixel(p, m, u, v);
+        }
+    list->count = (uint32_t)(s - list->span);
+    return p->channels * (uint32_t)(g->kh * g->kw);
+}
 
 static uint32_t list_taps(void *source, uint32_t k, ln_spans *list)
 {
     const positions *p = source;
     const ln_window *g = p->g;
-    const uint32_t tap = k / p->channels;
-    uint32_t c = k % p->channels;
-    int32_t u = (int32_t)tap / g->kw, v = (int32_t)tap % g->kw;
-    int open = 0; /* the last span may be continued by the next tap */
+    const uint32_t all = p->inside && k == 0 ? list_inside(p, list) : 0;
+    if (all) return all;
 
+    uint32_t c = k % p->channels;
     list->count = 0;
-    for (; u < g->kh; u++, v = 0, open = 0) {
-        for (; v < g->kw; v++) {
-            const float *pixel[LN_ROWS];
-            int inside = 1;
-            for (int m = 0; m < LN_ROWS; m++) {
-                const int32_t i = p->i[m] + u * g->dh, j = p->j[m] + v * g->dw;
-                const int in = i >= 0 && i < g->H && j >= 0 && j < g->W;
-                pixel[m] = in ? p->x + ((size_t)i * (size_t)g->W + (size_t)j) * (size_t)g->C : NULL;
-                inside &= in;
-            }
-            if (inside && open) {
-                list->span[list->count - 1].n += p->channels;
-                k += p->channels;
-                continue;
-            }
-            for (uint32_t n; c < p->channels; c += n, k += n) {
-                if (list->count == LN_SPANS) return k;
-                ln_span *s = &list->span[list->count++];
-                n = p->channels - c;
-                if (!inside && n > ZERO_COUNT) n = ZERO_COUNT;
-                s->n = n;
-                for (int m = 0; m < LN_ROWS; m++) s->x[m] = pixel[m] ? pixel[m] + c : ZEROS;
-            }
-            c = 0;
-            open = inside && p->joined;
+    for (int32_t tap = (int32_t)(k / p->channels); tap < g->kh * g->kw; tap++, c = 0) {
+        const float *x[LN_ROWS];
+        int outside = 0;
+        for (int m = 0; m < LN_ROWS; m++) {
+            x[m] = pixel(p, m, tap / g->kw, tap % g->kw);
+            outside |= x[m] == NULL;
+        }
+        for (uint32_t n; c < p->channels; c += n, k += n) {
+            if (list->count == LN_SPANS) return k;
+            ln_span *s = &list->span[list->count++];
+            n = p->channels - c;
+            if (outside && n > ZERO_COUNT) n = ZERO_COUNT;
+            s->n = n;
+            for (int m = 0; m < LN_ROWS; m++) s->x[m] = x[m] ? x[m] + c : ZEROS;
         }
     }
     return k;
@@ -88,14 +101,16 @@ void ln_conv2d_run(const ln_call *c)
     positions at;
     at.g = &g;
     at.channels = C;
-    at.joined = g.dw == 1 && groups == 1;
+    const int32_t reach_i = g.H - (g.kh - 1) * g.dh, reach_j = g.W - (g.kw - 1) * g.dw;
 
     int32_t i = -g.top, j = -g.left, left = g.Wo; /* the next position, and how many its row still has */
     for (uint32_t first = 0; first < count; first += LN_ROWS) {
         const uint32_t rows = count - first < LN_ROWS ? count - first : LN_ROWS;
+        at.inside = 1;
         for (uint32_t m = 0; m < LN_ROWS; m++) {
             at.i[m] = m < rows ? i : at.i[0];
             at.j[m] = m < rows ? j : at.j[0];
+            at.inside &= at.i[m] >= 0 && at.i[m] < reach_i && at.j[m] >= 0 && at.j[m] < reach_j;
             j += g.sw;
             if (--left == 0) {
                 left = g.Wo;

@@ -4,9 +4,9 @@
  *
  * Panel after panel, so that a panel's weights are read, and decoded, once. They wait on the stack in blocks of up to
  * 32 taps; a larger kernel takes several passes over y, which then carries the sums. */
+#include "ln_lanes.h"
 #include "ln_panels.h"
 #include "ln_shapes.h"
-#include "ln_vec8.h"
 
 enum { BLOCK = 32, TOGETHER = 4 }; /* taps of a block; positions activated together */
 
@@ -75,12 +75,12 @@ static void run_block(const ln_call *c, const ln_window *g, const block *b, cons
             float sum[TOGETHER * LN_PANEL] = {0};
             for (int32_t m = 0; m < count; m++) {
                 float *s = sum + m * LN_PANEL;
-                for (uint32_t k = 0; k < live; k++) s[k] = begins ? bias[k] : y[(size_t)m * C + k];
+                if (begins) ln_put_lanes(s, bias, LN_PANEL);
+                else ln_get_lanes(s, y + (size_t)m * C, live);
                 add_taps(s, g, b, x, i * g->sh - g->top, (j0 + m) * g->sw - g->left, live);
             }
             if (last) ln_activate(c->op.activation, alpha, sum, TOGETHER * LN_PANEL);
-            for (int32_t m = 0; m < count; m++)
-                for (uint32_t k = 0; k < live; k++) y[(size_t)m * C + k] = sum[m * LN_PANEL + (int32_t)k];
+            for (int32_t m = 0; m < count; m++) ln_put_lanes(y + (size_t)m * C, sum + m * LN_PANEL, live);
         }
 }
 
@@ -94,7 +94,7 @@ void ln_depthwise_conv2d_run(const ln_call *c)
 
     for (uint32_t first = 0; first < C; first += LN_PANEL) {
         const uint32_t live = C - first < LN_PANEL ? C - first : LN_PANEL, width = (live + 3) / 4 * 4;
-        float bias[LN_PANEL];
+        float bias[LN_PANEL] = {0};
         ln_read_weights(c->w, dtype, panel, bias, width);
         block b;
         for (b.u0 = 0; b.u0 < g.kh; b.u0 = b.u1) {

@@ -5,7 +5,6 @@
  * The mean, once rounded, is off by a little, e. Both it and the variance are put right from the sums of d = x - mean,
  * which are small: e = sum(d)/C and var = sum(d^2)/C - e^2. That keeps rows exact whose mean is large. */
 #include "ln_lanes.h"
-#include "ln_panels.h"
 #include "ln_shapes.h"
 
 ln_status ln_layernorm_check(const ln_call *c)
@@ -27,9 +26,8 @@ static void moments(const float *x, size_t C, float origin, float *sum, float *s
         for (int k = 0; k < LN_LANES; k++) s[k] += d[k];
         for (int k = 0; k < LN_LANES; k++) s2[k] += d[k] * d[k];
     }
-    *sum = *squares = 0.0f;
-    for (int k = 0; k < LN_LANES; k++) *sum += s[k];
-    for (int k = 0; k < LN_LANES; k++) *squares += s2[k];
+    *sum = ln_sum_lanes(s);
+    *squares = ln_sum_lanes(s2);
 }
 
 void ln_layernorm_run(const ln_call *c)
@@ -37,6 +35,7 @@ void ln_layernorm_run(const ln_call *c)
     ln_layernorm_attrs a;
     ln_layernorm_decode(c->op.attrs, &a);
     const size_t C = c->in[0].dims[c->in[0].rank - 1], rows = c->in[0].elements / C;
+    const float *w = ln_floats(c->w);
     const float count = (float)C;
     for (size_t r = 0; r < rows; r++) {
         const float *x = c->x[0] + r * C;
@@ -50,10 +49,10 @@ void ln_layernorm_run(const ln_call *c)
 
         for (size_t first = 0; first < C; first += LN_LANES) {
             const size_t live = ln_live_lanes(C, first);
-            float t[LN_LANES], gamma[LN_LANES] = {0}, beta[LN_LANES] = {0};
+            float t[LN_LANES], gamma[LN_LANES], beta[LN_LANES];
             ln_get_lanes(t, x + first, live);
-            ln_read_weights(c->w, LN_F32, first, gamma, live);
-            ln_read_weights(c->w, LN_F32, C + first, beta, live);
+            ln_get_lanes(gamma, w + first, live);
+            ln_get_lanes(beta, w + C + first, live);
             for (int k = 0; k < LN_LANES; k++) t[k] = ((t[k] - mean) - e) * inv_std * gamma[k] + beta[k];
             ln_put_lanes(y + first, t, live);
         }

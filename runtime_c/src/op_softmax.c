@@ -32,8 +32,7 @@ void ln_softmax_run(const ln_call *c)
             for (size_t k = live; k < LN_LANES; k++) t[k] = 0.0f;
             for (int k = 0; k < LN_LANES; k++) sums[k] += t[k];
         }
-        float sum = 0.0f;
-        for (int k = 0; k < LN_LANES; k++) sum += sums[k];
+        const float sum = ln_sum_lanes(sums);
 
         for (size_t first = 0; first < C; first += LN_LANES) {
             const size_t live = ln_live_lanes(C, first);

@@ -90,7 +90,7 @@ def backward(a, dy, x, weight, y, want):
     padded, dw, db = pad(x, a.padding), np.zeros_like(w), np.zeros(O, w.dtype)
     dpadded = np.zeros_like(padded) if "x" in want else None
     for some in blocks(a, len(x), Ho, Wo, C):
-        dh = act.backward_from_output(a.activation, dy[some], y[some] if y is not None else None, a.alpha)
+        dh = act.backward_from_output(a.activation, dy[some], (dy if y is None else y)[some], a.alpha)
         dh = dh.reshape(-1, G, O // G).transpose(1, 0, 2)  # (groups, rows, O/groups)
         cols = columns(a, padded[some], Ho, Wo)
         dw += dh.transpose(0, 2, 1) @ cols

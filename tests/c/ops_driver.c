@@ -1,0 +1,96 @@
+/* Runs models for tests/test_c_ops.py:  ops_driver JOBS RESULTS
+ *
+ * JOBS     for each: u32 bytes of the .bin, the .bin, u32 floats of the input, the input
+ * RESULTS  for each: u32 status, u32 record at fault, u32 operators, their u64 multiply-accumulates, u32 floats of
+ *          the output, the output
+ * Every buffer is a block of exactly its size, so that the address sanitizer sees the first byte too far. A model of
+ * one operator is also run by itself, its weights copied to a block of their own: the output must not change. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ln_internal.h"
+
+static FILE *jobs, *results;
+
+static void *block(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (p == NULL) exit(2);
+    return p;
+}
+
+static void *read_block(size_t bytes)
+{
+    void *p = block(bytes);
+    if (fread(p, 1, bytes, jobs) != bytes) exit(2);
+    return p;
+}
+
+static void put(const void *p, size_t bytes)
+{
+    if (fwrite(p, 1, bytes, results) != bytes) exit(2);
+}
+
+static void run_alone(const ln_model *m, const float *in, const float *want)
+{
+    ln_call c;
+    ln_load_call(m, 0, &c);
+    float *x = block(c.in[0].bytes), *y = block(c.out.bytes);
+    uint8_t *w = block(c.op.weights_bytes);
+    memcpy(x, in, c.in[0].bytes);
+    if (c.op.weights_bytes) memcpy(w, c.w, c.op.weights_bytes);
+    c.x[0] = x;
+    c.y = y;
+    c.w = w;
+    switch (c.op.id) {
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
+    case id: ln_##name##_run(&c); break;
+#include "ln_ops.def"
+    }
+    if (memcmp(y, want, c.out.bytes) != 0) {
+        fprintf(stderr, "%s gives other values by itself\n", ln_op_name(c.op.id));
+        exit(3);
+    }
+    free(x);
+    free(y);
+    free(w);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 || (jobs = fopen(argv[1], "rb")) == NULL || (results = fopen(argv[2], "wb")) == NULL) return 2;
+    uint32_t bytes;
+    while (fread(&bytes, 1, 4, jobs) == 4) {
+        uint8_t *bin = read_block(bytes);
+        uint32_t n;
+        if (fread(&n, 1, 4, jobs) != 4) return 2;
+        float *in = read_block(4 * (size_t)n);
+        ln_model m;
+        uint32_t status = ln_open(&m, bin, bytes), record = (uint32_t)m.record, ops = 0, outputs = 0;
+        float *out = NULL;
+        if (status == LN_OK) {
+            if (ln_input_elements(&m) != n) return 2;
+            void *arena = block(ln_arena_bytes(&m));
+            ops = m.op_count;
+            outputs = (uint32_t)ln_output_elements(&m);
+            out = block(4 * (size_t)outputs);
+            status = ln_run(&m, arena, ln_arena_bytes(&m), in, out);
+            if (ops == 1) run_alone(&m, in, out);
+            free(arena);
+        }
+        put(&status, 4);
+        put(&record, 4);
+        put(&ops, 4);
+        for (uint32_t i = 0; i < ops; i++) {
+            const uint64_t macs = ln_op_macs(&m, i);
+            put(&macs, 8);
+        }
+        put(&outputs, 4);
+        put(out, 4 * (size_t)outputs);
+        free(out);
+        free(in);
+        free(bin);
+    }
+    return fclose(results) ? 2 : 0;
+}

@@ -1,0 +1,21 @@
+"""Tests are sorted by what they need. What does not run says why."""
+
+import importlib.util
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+
+
+def pytest_collection_modifyitems(config, items):
+    reasons = {
+        "slow": None if config.getoption("--slow") else "takes minutes; run with --slow",
+        "gpu": None if importlib.util.find_spec("cupy") else "needs a CUDA card and CuPy",
+        "board": "needs a microcontroller on a serial port",
+    }
+    for item in items:
+        for mark, reason in reasons.items():
+            if reason and item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))

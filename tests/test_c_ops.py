@@ -1,0 +1,243 @@
+"""Every operator's C against its definition: each entry of CASES, and random shapes around the kernels' tiles.
+
+A case becomes a small `.bin` written by the exporter's own format and packing, so that the whole way is tested:
+packing, opening, the shape rule in C, the kernel. Many cases go through one C process. It is built several times,
+with two compilers, with and without vector types, under sanitizers and optimised; all must give the same bits.
+"""
+
+import struct
+import subprocess
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import cbuild
+import numpy as np
+import pytest
+from closeness import assert_close
+from litenet.exporter.format import Model, OpRec, TensorRec, write
+from litenet.exporter.pack import pack, packed_type
+from litenet.trainer.ops import OPS, Attrs, Shape, ShapeError, activations, make_attrs, parameters
+
+NAMES = [name for name, m in OPS.items() if not m.OP.training_only]
+# name: compiler, sanitizers, flags
+BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
+    "gcc": ("gcc", True, ()),
+    "clang": ("clang", True, ()),
+    "gcc-no-vectors": ("gcc", True, ("-DLN_NO_VECTORS",)),
+    "gcc-O3": ("gcc", False, ("-O3",)),
+    "clang-O3": ("clang", False, ("-O3",)),
+}
+SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 37, 49]  # around 4 rows, 4, 8 and 16 channels
+RANDOM_CASES = 24
+
+# Where the kernels' own blocks end: lists of 50 spans, 128 zeros, 32 taps on the stack, 64 gathered pixels.
+EDGES: dict[str, list[dict[str, Any]]] = {
+    "linear": [{"out_features": 33, "x": (n, 21)} for n in (1, 2, 3, 4, 5, 9)],
+    "conv2d": [
+        {"out_channels": 20, "kernel_size": 7, "padding": 3, "x": (5, 6, 2)},
+        {"out_channels": 18, "kernel_size": 8, "padding": 4, "x": (6, 6, 1)},
+        {"out_channels": 5, "kernel_size": 9, "padding": 8, "x": (9, 10, 2), "activation": "relu"},
+        {"out_channels": 17, "kernel_size": 3, "padding": 1, "x": (3, 3, 127)},
+        {"out_channels": 17, "kernel_size": 3, "padding": 1, "x": (3, 2, 300)},
+        {"out_channels": 66, "kernel_size": 3, "padding": 1, "groups": 3, "x": (3, 5, 9)},
+        {"out_channels": 3, "kernel_size": 2, "padding": [7, 0, 0, 9], "stride": 2, "x": (1, 3, 3)},
+        {"out_channels": 4, "kernel_size": [1, 3], "padding": [0, 4, 0, 4], "dilation": [1, 4], "x": (2, 1, 4)},
+    ],
+    "depthwise_conv2d": [
+        {"kernel_size": 6, "padding": 3, "x": (7, 6, 17), "activation": "relu"},
+        {"kernel_size": [2, 33], "padding": [1, 16, 0, 16], "x": (3, 9, 20), "activation": "sigmoid"},
+        {"kernel_size": [40, 1], "padding": [20, 0, 20, 0], "stride": [3, 1], "x": (5, 2, 16)},
+        {"kernel_size": 2, "padding": [9, 0, 0, 9], "x": (1, 2, 5)},
+    ],
+    "embed_projection": [
+        {"embed_dim": 35, "x": (8, 8, 5)},
+        {"embed_dim": 35, "x": (5, 13, 3)},
+        {"embed_dim": 20, "x": (13, 10, 6), "keep_channels": 1, "activation": "tanh"},
+        {"embed_dim": 4, "x": (1, 129, 9), "keep_channels": 1},
+    ],
+    "maxpool2d": [{"kernel_size": 16, "padding": 15, "x": (3, 3, 18)}],
+    "softmax": [{"x": (1000,)}],
+    "layernorm": [{"x": (1000,)}, {"x": (5, 129)}],
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model, its input, and what must come out."""
+
+    what: str
+    op: str
+    model: Model
+    x: np.ndarray
+    want: np.ndarray
+    at: int  # which operator of the model is meant
+    macs: int
+
+
+def attrs_of(name: str, case: dict[str, Any]) -> Attrs:
+    return make_attrs(OPS[name].OP, {k: v for k, v in case.items() if k != "x"})
+
+
+def weights_of(name: str, a: Attrs, x: Shape, dtype: str, rng: np.random.Generator) -> dict[str, np.ndarray | None]:
+    """Weights that the file holds exactly, of the size that initialisation gives."""
+    out: dict[str, np.ndarray | None] = {}
+    for w in OPS[name].OP.weights:
+        if w.needs and not getattr(a, w.needs):
+            out[w.name] = None
+            continue
+        values = rng.standard_normal(w.shape(a, x))
+        if w.fans:
+            values /= np.sqrt(w.fans(a, x)[0])
+        if w.name == "running_var":
+            values = np.abs(values) + 0.5
+        half = dtype == "f16" and packed_type(OPS[name].OP, dtype) == "f16"
+        out[w.name] = values.astype(np.float16 if half else np.float32).astype(np.float64)
+    return out
+
+
+def forward(name: str, a: Attrs, arrays: dict[str, np.ndarray | None]) -> np.ndarray:
+    return OPS[name].forward(a, *(arrays[p] for p in parameters(OPS[name].forward)))
+
+
+NONE = make_attrs(OPS["activation"].OP, {})
+SECOND = make_attrs(OPS["batchnorm"].OP, {})
+
+
+def job(name: str, case: dict[str, Any], dtype: str, over: int | None = None, seed: int = 0) -> Job:
+    """The model of one case; `over`: the operator writes over its input of that number, in the arena.
+
+    A second input is made from the first by a batchnorm.
+    """
+    module, shape, rng = OPS[name], tuple(case["x"]), np.random.default_rng(seed)
+    a = attrs_of(name, case)
+    y_shape = module.out_shape(a, *[shape] * len(module.OP.inputs))
+    weights = weights_of(name, a, shape, dtype, rng)
+    x = rng.standard_normal(shape).astype(np.float32)
+    arrays = {**weights, "x": x[None].astype(np.float64)}
+
+    tensors, ops = [TensorRec(shape, input=True)], []
+    room = -(-4 * int(np.prod(shape)) // 16) * 16
+    inputs, second = [0], len(module.OP.inputs) == 2
+    if over is not None:
+        tensors.append(TensorRec(shape, offset=0))
+        ops.append(OpRec("activation", [0], 1, NONE))
+        inputs = [1]
+    if second:
+        w2 = weights_of("batchnorm", SECOND, shape, "f32", rng)
+        arrays["x2"] = forward("batchnorm", SECOND, {**w2, "x": arrays["x"]})
+        tensors.append(TensorRec(shape, offset=room))
+        ops.append(OpRec("batchnorm", inputs[:1], len(tensors) - 1, SECOND, pack("batchnorm", SECOND, w2)))
+        inputs.append(len(tensors) - 1)
+    at = len(ops)
+    tensors.append(TensorRec(y_shape, output=over is None, offset=room * (over or 0)))
+    ops.append(OpRec(name, inputs, len(tensors) - 1, a, pack(name, a, weights, packed_type(module.OP, dtype)),
+                     packed_type(module.OP, dtype)))  # fmt: skip
+    if over is not None:
+        tensors.append(TensorRec(y_shape, output=True))
+        ops.append(OpRec("activation", [len(tensors) - 2], len(tensors) - 1, NONE))
+    what = f"{name} {case} {dtype}" + ("" if over is None else f" over input {over}")
+    want = forward(name, a, arrays)[0]
+    return Job(what, name, Model(tensors, ops), x, want, at, module.macs(a, shape, y_shape))
+
+
+def random_case(name: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A case the shape rule allows, with small attributes and sizes around the tiles."""
+    op = OPS[name].OP
+    small = {"kernel_size": 4, "stride": 3, "padding": 2, "dilation": 2, "groups": 4}
+    while True:
+        case: dict[str, Any] = {}
+        for attr in op.attrs:
+            if attr.type == "f32":
+                continue
+            if attr.hi > 255 and attr.name not in small:
+                values = [int(rng.choice(SIZES))]
+            else:
+                hi = min(attr.hi, small.get(attr.name, attr.hi))
+                values = [int(v) for v in rng.integers(attr.lo, hi + 1, attr.count)]
+            case[attr.name] = values if attr.count > 1 else values[0]
+        if op.activation:
+            case["activation"] = str(rng.choice([*activations.IDS]))
+        image = (int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.choice(SIZES)))
+        case["x"] = image[3 - int(rng.integers(1, 4)) :]
+        try:
+            OPS[name].out_shape(attrs_of(name, case), *[case["x"]] * len(op.inputs))
+        except ShapeError:
+            continue
+        return case
+
+
+@cache
+def jobs() -> list[Job]:
+    """All cases: each in float32; in float16 where the operator stores its weights so; in place where it may."""
+    out = []
+    for name in NAMES:
+        op, rng = OPS[name].OP, np.random.default_rng(op_seed(name))
+        cases = [*OPS[name].CASES, *EDGES.get(name, []), *(random_case(name, rng) for _ in range(RANDOM_CASES))]
+        for i, case in enumerate(cases):
+            out.append(job(name, case, "f32", seed=i))
+            if packed_type(op, "f16") == "f16" and op.weights:
+                out.append(job(name, case, "f16", seed=i))
+            out += [job(name, case, "f32", over, seed=i) for over in range(len(op.inputs)) if op.inputs[over] in op.inplace]
+    return out
+
+
+def op_seed(name: str) -> int:
+    return OPS[name].OP.id
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    record: int
+    macs: tuple[int, ...]
+    y: np.ndarray
+
+
+def run(build: str, todo: list[Job], folder) -> list[Result]:
+    """All of them through one C process."""
+    compiler, sanitize, flags = BUILDS[build]
+    sources = [cbuild.TESTS_C / "ops_driver.c", *cbuild.core()]
+    driver = cbuild.program("ops_driver", sources, compiler, sanitize, flags)
+    source, target = folder / "jobs", folder / "results"
+    with source.open("wb") as f:
+        for j in todo:
+            model = write(j.model)
+            f.write(struct.pack("<I", len(model)) + model + struct.pack("<I", j.x.size) + j.x.tobytes())
+    done = subprocess.run([driver, source, target], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    data, at, results = target.read_bytes(), 0, []
+    while at < len(data):
+        status, record, ops = struct.unpack_from("<IiI", data, at)
+        macs = struct.unpack_from(f"<{ops}Q", data, at + 12)
+        (n,) = struct.unpack_from("<I", data, at + 12 + 8 * ops)
+        at += 16 + 8 * ops + 4 * n
+        results.append(Result(status, record, macs, np.frombuffer(data, "<f4", n, at - 4 * n)))
+    return results
+
+
+@pytest.fixture(scope="module", params=[*BUILDS])
+def results(request, tmp_path_factory):
+    return run(request.param, jobs(), tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def first_results(tmp_path_factory):
+    return run("gcc", jobs(), tmp_path_factory.mktemp("first"))
+
+
+def test_c_agrees_with_the_definition_within_the_operators_tolerance(results):
+    todo = jobs()
+    assert len(results) == len(todo)
+    for got, j in zip(results, todo, strict=True):
+        assert got.status == 0, f"{j.what}: status {got.status}, record {got.record}"
+        try:
+            assert_close(got.y.reshape(j.want.shape), j.want, *OPS[j.op].OP.tolerance)
+        except AssertionError as error:
+            raise AssertionError(f"{j.what}: {error}") from None
+        assert got.macs[j.at] == j.macs, j.what
+
+
+def test_every_build_gives_the_same_bits(results, first_results):
+    for got, first, j in zip(results, first_results, jobs(), strict=True):
+        assert got.y.tobytes() == first.y.tobytes(), j.what

@@ -90,11 +90,11 @@ def _plan(options: argparse.Namespace) -> int:
     settings = settings_for(bp, given)
     loss = make_loss(bp.loss)
     graph = for_training(build(bp), loss.name)
-    check_loss(bp, graph, loss)
+    check_loss(bp, graph, loss, loss.classification)
     states = make_optimizer(bp.optimizer).states
 
     def plan_of(batch: int) -> Any:
-        return plan_training(graph, batch, states, settings.update, target_of(graph, loss))
+        return plan_training(graph, batch, states, settings.update, target_of(graph, loss.classification))
 
     plan = plan_of(settings.batch_size)
     print(render(plan, report(plan)))

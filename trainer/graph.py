@@ -196,7 +196,8 @@ class Builder:
             value = fields.get(key, default)
             return list(value) if isinstance(value, (list, tuple)) else [value, value]
 
-        kernel, stride, dilation = pair("kernel_size", 1), pair("stride", 1), pair("dilation", 1)
+        kernel, dilation = pair("kernel_size", 1), pair("dilation", 1)
+        stride = pair("stride", 1) if "stride" in fields or "pool" not in op_name else kernel
         (top, bottom), (left, right) = (
             same_padding(x[i], kernel[i], stride[i], dilation[i]) for i in (0, 1)
         )

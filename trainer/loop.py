@@ -172,7 +172,7 @@ def _end_epoch(trainer: Trainer, validation: Dataset | None, progress: Progress)
         "updates": progress.updates,
         "learning_rate": trainer.optimizer.lr,
         "train_loss": progress.loss_sum / progress.seen,
-        "train_accuracy": progress.correct / progress.seen if trainer.loss.classification else None,
+        "train_accuracy": progress.correct / progress.seen if trainer.classes else None,
         "grad_norm_mean": progress.norm_sum / max(progress.norms, 1),
         "grad_norm_max": progress.norm_max,
         "validation_loss": None,

@@ -155,6 +155,7 @@ def _assemble(
         tuple(data["std"]) if data["std"] else None,
         settings.update,
         learning_rate=settings.learning_rate,
+        classes=train.classes > 0,
     )
     _check_fit(trainer, splits.train, data)
     try:
@@ -179,7 +180,7 @@ def _check_fit(trainer: Trainer, train: Dataset, data: dict[str, Any]) -> None:
             f"{train.name} is {' x '.join(map(str, found))} = {size} values.\n"
             f"  Write \"input_shape\": {[found[-1], *found[:-1]] if len(found) == 3 else found}."
         )
-    if trainer.loss.classification:
+    if train.classes:
         outputs, classes = trainer.graph.output_shape[-1], int(train.y.max()) + 1
         if outputs < classes:
             raise UserError(

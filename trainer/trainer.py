@@ -88,8 +88,10 @@ class Trainer:
         update: str = "end",
         poison: bool = False,
         learning_rate: float | None = None,
+        classes: bool | None = None,
     ):
-        """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. update: see plan.py."""
+        """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. update: see plan.py.
+        classes: whether batch.y holds class numbers; by default as the loss expects (mse and bce take both)."""
         if not isinstance(blueprint, blueprints.Blueprint):
             blueprint = blueprints.load(blueprint)
         self.blueprint, self.seed, self.update_mode = blueprint, seed, update
@@ -97,9 +99,10 @@ class Trainer:
         full = build(blueprint)
         self.loss = make_loss(blueprint.loss)
         self.graph = for_training(full, self.loss.name)
-        check_loss(blueprint, self.graph, self.loss)
+        self.classes = self.loss.classification if classes is None else classes
+        check_loss(blueprint, self.graph, self.loss, self.classes)
         rule = make_optimizer(blueprint.optimizer)
-        self.target = target_of(self.graph, self.loss)
+        self.target = target_of(self.graph, self.classes)
         self.plan = plan_training(self.graph, batch_size, rule.states, update, self.target)
         self.eval_plan = plan_inference(without_training_only(self.graph), batch_size, rule.states, update == "end")
         self.backend = NumpyBackend([self.plan, self.eval_plan], poison)
@@ -206,7 +209,7 @@ class Trainer:
         z = self.backend.array(self.plan, launch.reads["z"], rows)
         t = self.backend.array(self.plan, launch.reads["target"], rows)
         loss, dz = self.loss(z, t)
-        predicted = self.loss.predictions(z)
+        predicted = self.loss.predictions(z, t)
         metrics = {"loss": loss}
         if predicted is not None:
             metrics["correct"] = int((predicted == t.reshape(predicted.shape)).sum())
@@ -303,7 +306,7 @@ class Trainer:
             t = t.reshape(len(t), *self.target[0])
             z = self.infer(x[start : start + self.batch_size])
             total += self.loss(z, t)[0] * len(t)
-            predicted = self.loss.predictions(z)
+            predicted = self.loss.predictions(z, t)
             if predicted is not None:
                 predictions.append(predicted)
                 correct += int((predicted == t.reshape(predicted.shape)).sum())
@@ -340,14 +343,15 @@ def sum_of_squares(g: np.ndarray) -> float:
     return float(flat @ flat)
 
 
-def target_of(graph: Graph, loss: Any) -> tuple[tuple[int, ...], str]:
-    """(shape without batch, dtype) of what the loss compares the output with."""
-    return ((), "i32") if loss.classification else (graph.output_shape, "f32")
+def target_of(graph: Graph, classes: bool) -> tuple[tuple[int, ...], str]:
+    """(shape without batch, dtype) of what the loss compares the output with: a class number, or values."""
+    return ((), "i32") if classes else (graph.output_shape, "f32")
 
 
-def check_loss(blueprint: blueprints.Blueprint, graph: Graph, loss: Any) -> None:
-    """The last layer must give what the loss reads: one row of scores for a classification loss."""
-    if loss.classification and len(graph.output_shape) != 1:
+def check_loss(blueprint: blueprints.Blueprint, graph: Graph, loss: Any, classes: bool) -> None:
+    """The last layer must give what the loss reads: one row of scores where the answer is a class."""
+    loss.check_outputs(graph.output_shape[-1], blueprint.where)
+    if classes and len(graph.output_shape) != 1:
         raise UserError(
             f"{blueprint.where}: the last layer gives {graph.output_shape}, but {loss.name} needs one row of scores.\n"
             "  End with a flatten or global_avg_pool and a linear layer."

@@ -53,7 +53,7 @@ void ln_activate(uint32_t act, float alpha, float *v, size_t n)
     case LN_ACT_SIGMOID: EACH(ln_sigmoidf(h));
     case LN_ACT_TANH: EACH(ln_tanhf(h));
     case LN_ACT_SILU: EACH(h * ln_sigmoidf(h));
-    case LN_ACT_HARD_SWISH: EACH(h * ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f);
+    case LN_ACT_HARD_SWISH: EACH(h * (ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f));
     case LN_ACT_GELU_TANH: EACH(0.5f * h * (1.0f + ln_tanhf(0.797884561f * (h + 0.044715f * h * h * h))));
     default: return; /* LN_ACT_NONE */
     }

@@ -17,7 +17,7 @@ ln_status ln_embed_projection_check(const ln_call *c)
     return ln_check_rest(c, ln_panels_bytes(E, (uint64_t)x->dims[0] * x->dims[1], c->op.weight_dtype));
 }
 
-enum { GATHERED = 64 };
+enum { GATHERED = 32 };
 
 typedef struct pixels {
     const float *x;       /* channel `first` of pixel 0 */

@@ -26,10 +26,11 @@ class Draw:
     seed: int
     step: int
     node: int
+    nodes: int  # of the whole net
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """float32 in [0, 1)."""
-        return rng.uniform(self.seed, rng.DROPOUT, (self.step << 12) | self.node, shape)
+        return rng.uniform(self.seed, rng.DROPOUT, self.step * self.nodes + self.node, shape)
 
 
 class NumpyBackend:
@@ -77,7 +78,7 @@ class NumpyBackend:
         train = plan.training and hasattr(module, "forward_train")
         call = module.forward_train if train else module.forward
         env = self._read(plan, launch, rows)
-        env["rng"] = Draw(seed, step, self._node_index[node.name])
+        env["rng"] = Draw(seed, step, self._node_index[node.name], len(self._node_index))
         result = call(node.attrs, *(env.get(p) for p in parameters(call)))
         y, aux = result if train else (result, {})
         self._write(plan, launch.writes["y"], y, rows)
@@ -91,7 +92,7 @@ class NumpyBackend:
         """Run one backward launch. With accumulate, parameter gradients are added to what is there."""
         node, module = launch.node, OPS[launch.node.op]
         env = self._read(plan, launch, rows)
-        env["rng"] = Draw(seed, step, self._node_index[node.name])
+        env["rng"] = Draw(seed, step, self._node_index[node.name], len(self._node_index))
         env["x_shape"] = (rows, *plan.graph.shapes(node)[0])
         env["want"] = frozenset(launch.writes)
         grads = module.backward(node.attrs, *(env.get(p) for p in parameters(module.backward)))

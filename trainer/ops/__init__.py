@@ -43,7 +43,8 @@ def make_attrs(op: Op, given: dict[str, Any]) -> Attrs:
     for attr in (*op.attrs, *((ALPHA,) if op.activation else ())):
         if attr.name not in given and attr.default is None:
             raise ValueError(f"{attr.name} is missing")
-        values[attr.name] = _value(attr, given.get(attr.name, attr.default))
+        default = values[attr.default] if isinstance(attr.default, str) else attr.default
+        values[attr.name] = _value(attr, given.get(attr.name, default))
     return Attrs(**values)
 
 

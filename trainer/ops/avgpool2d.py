@@ -3,7 +3,7 @@
 import numpy as np
 
 from .spec import Attr, Op, image
-from .windows import KERNEL, PADDING, STRIDE, pad, pool_shape, taps, unpad
+from .windows import KERNEL, PADDING, POOL_STRIDE, pad, pool_shape, taps, unpad
 
 OP = Op(
     "avgpool2d",
@@ -11,7 +11,7 @@ OP = Op(
     summary="y[i,j,c] = mean_uv x[i*s+u-top, j*s+v-left, c]",
     attrs=(
         KERNEL,
-        STRIDE,
+        POOL_STRIDE,
         PADDING,
         Attr("count_include_pad", "u8", 0, 1, 1, doc="1: divide by all taps; 0: by the taps inside the image"),
     ),

@@ -3,13 +3,13 @@
 import numpy as np
 
 from .spec import Aux, Op, ShapeError, image
-from .windows import KERNEL, PADDING, STRIDE, pad, pool_shape, taps, unpad
+from .windows import KERNEL, PADDING, POOL_STRIDE, pad, pool_shape, taps, unpad
 
 OP = Op(
     "maxpool2d",
     id=4,
     summary="y[i,j,c] = max_uv x[i*s+u-top, j*s+v-left, c] over the taps inside the image",
-    attrs=(KERNEL, STRIDE, PADDING),
+    attrs=(KERNEL, POOL_STRIDE, PADDING),
     aux=(Aux("index", "u8", lambda a, x, y: y),),
     tolerance=(0.0, 0.0),
 )

@@ -42,7 +42,7 @@ class Attr:
     """One attribute. `count` 2 means (height, width); 4 means (top, left, bottom, right).
 
     `record` False keeps it out of the file: the device knows it from the tensors or never needs it.
-    `default` None means the blueprint must give it.
+    `default` None means the blueprint must give it; the name of an earlier attribute means that one's value.
     """
 
     name: str

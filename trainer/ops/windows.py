@@ -8,6 +8,7 @@ from .spec import Attr, Attrs, Shape, ShapeError, window_out
 
 KERNEL = Attr("kernel_size", "u8", 1, 255, count=2, doc="taps of the window")
 STRIDE = Attr("stride", "u8", 1, 255, 1, count=2, doc="positions from one window to the next")
+POOL_STRIDE = Attr("stride", "u8", 1, 255, "kernel_size", count=2, doc="as for convolution; without it, kernel_size")
 PADDING = Attr("padding", "u8", 0, 255, 0, count=4, doc="border added around the image")
 DILATION = Attr("dilation", "u8", 1, 255, 1, count=2, doc="positions from one tap to the next")
 

@@ -1,0 +1,226 @@
+/* Drives ln_open from tests/test_open.py. Each line of output is "<status><tab><sentence>", or a count a status.
+ *
+ *   open_driver bundle FILE               every blob of a bundle (u32 length, bytes, ...): one line each
+ *   open_driver truncate FILE             every shorter length, with and without repaired checksums: counts
+ *   open_driver mutate FILE REPAIR        every byte set to several values: counts
+ *   open_driver random FILE SEED ROUNDS   up to eight bytes at once, checksums repaired: counts
+ *   open_driver selftest FILE [AT XOR]    the self-test, after byte AT of the open model is changed
+ *   open_driver run FILE                  input from stdin, outputs to stdout, as float32
+ *   open_driver calls FILE                what calls refuse
+ *   open_driver crc FILE                  the CRC-32, in one go and in pieces
+ *   open_driver load PATH                 through ln_file_open
+ */
+#include "attack.h"
+#include "litenet_file.h"
+
+enum { STATUSES = LN_FILE_TOO_LARGE + 1 };
+
+static char text[2048];
+static unsigned long counts[STATUSES];
+
+static unsigned char *read_file(const char *path, size_t *len)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL || fseek(f, 0, SEEK_END) != 0) exit(8);
+    *len = (size_t)ftell(f);
+    rewind(f);
+    unsigned char *b = exactly(*len);
+    if (fread(b, 1, *len, f) != *len) exit(8);
+    fclose(f);
+    return b;
+}
+
+static void show(ln_status s, const char *sentence)
+{
+    printf("%d\t%s\n", (int)s, sentence);
+}
+
+static void show_counts(void)
+{
+    for (int s = 0; s < STATUSES; s++)
+        if (counts[s]) printf("%d\t%lu\n", s, counts[s]);
+}
+
+static void bundle(const unsigned char *b, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        const size_t n = b[at] | (size_t)b[at + 1] << 8 | (size_t)b[at + 2] << 16 | (size_t)b[at + 3] << 24;
+        show(attack(b + at + 4, n, text, sizeof text), text);
+        at += 4 + n;
+    }
+}
+
+static void truncate_at_each(unsigned char *b, size_t len)
+{
+    unsigned char header[20];
+
+    memcpy(header, b, sizeof header);
+    for (size_t n = 0; n < len; n++) {
+        counts[attack(b, n, text, sizeof text)]++;
+        repair(b, n);
+        counts[attack(b, n, text, sizeof text)]++;
+        memcpy(b, header, sizeof header);
+    }
+    show_counts();
+}
+
+static void mutate(unsigned char *b, size_t len, int repaired)
+{
+    static const unsigned char values[] = {0, 1, 2, 3, 4, 16, 64, 127, 128, 254, 255};
+    unsigned char header[20];
+
+    memcpy(header, b, sizeof header);
+    for (size_t at = 0; at < len; at++) {
+        const unsigned char was = b[at];
+        for (size_t v = 0; v < sizeof values + 2; v++) {
+            b[at] = v < sizeof values ? values[v] : v == sizeof values ? (unsigned char)(was + 1)
+                                                                       : (unsigned char)(was - 1);
+            if (b[at] == was) continue;
+            if (repaired) repair(b, len);
+            counts[attack(b, len, text, sizeof text)]++;
+            memcpy(b, header, sizeof header);
+            b[at] = was;
+        }
+    }
+    show_counts();
+}
+
+static void mutate_at_random(unsigned char *b, size_t len, uint32_t seed, long rounds)
+{
+    unsigned char *copy = exactly(len);
+
+    for (; rounds > 0; rounds--) {
+        memcpy(copy, b, len);
+        for (uint32_t n = seed >> 29; n < 8; n++) {
+            seed = seed * 1664525u + 1013904223u;
+            const size_t at = 20 + (seed >> 8) % (len - 20);
+            seed = seed * 1664525u + 1013904223u;
+            copy[at] = seed >> 30 ? (unsigned char)(seed >> 16) : copy[(at * 7 + 40) % len];
+        }
+        repair(copy, len);
+        counts[attack(copy, len, text, sizeof text)]++;
+    }
+    free(copy);
+    show_counts();
+}
+
+static void selftest(unsigned char *b, size_t len, size_t at, int flip)
+{
+    ln_model m;
+
+    if (ln_open(&m, b, len) != LN_OK) exit(7);
+    float *x = exactly(4 * ln_input_elements(&m)), *y = exactly(4 * ln_output_elements(&m));
+    void *arena = exactly(ln_arena_bytes(&m));
+    if (at < len) b[at] ^= (unsigned char)flip;
+    const ln_status s = ln_selftest(&m, arena, ln_arena_bytes(&m), x, y);
+    ln_explain(&m, text, sizeof text);
+    show(s, text);
+    if (ln_run(&m, arena, ln_arena_bytes(&m), x, y) != LN_OK) exit(7); /* it stays open */
+    free(x);
+    free(y);
+    free(arena);
+}
+
+static void run(const unsigned char *b, size_t len)
+{
+    ln_model m;
+
+    if (ln_open(&m, b, len) != LN_OK) exit(7);
+    const size_t x_n = ln_input_elements(&m), y_n = ln_output_elements(&m);
+    float *x = exactly(4 * x_n), *y = exactly(4 * y_n);
+    void *arena = exactly(ln_arena_bytes(&m));
+    while (fread(x, 4, x_n, stdin) == x_n) {
+        if (ln_run(&m, arena, ln_arena_bytes(&m), x, y) != LN_OK) exit(7);
+        fwrite(y, 4, y_n, stdout);
+    }
+    free(x);
+    free(y);
+    free(arena);
+}
+
+static int stop(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const float *data)
+{
+    (void)user;
+    (void)op;
+    (void)y;
+    (void)data;
+    return i == 1;
+}
+
+static void call(ln_status s)
+{
+    show(s, ln_status_text(s));
+}
+
+static void calls(const unsigned char *b, size_t len)
+{
+    ln_model m;
+    ln_preprocessing p;
+    unsigned char pixels[64] = {0}, frame[64], *odd = exactly(len + 4);
+    float x[64] = {0}, y[64];
+    const size_t big = 1 << 16;
+    char *arena = exactly(big);
+
+    call(ln_open(NULL, b, len));
+    call(ln_open(&m, NULL, len));
+    memcpy(odd + 1, b, len);
+    call(ln_open(&m, odd + 1, len));
+    ln_explain(&m, text, sizeof text);
+    show(m.status, text);
+    if (ln_open(&m, b, len) != LN_OK) exit(7);
+    if (ln_explain(&m, NULL, 0) != strlen("no error. ") || ln_explain(NULL, text, sizeof text) == 0) exit(7);
+    call(ln_run(NULL, arena, big, x, y));
+    call(ln_run(&m, NULL, big, x, y));
+    call(ln_run(&m, arena, big, NULL, y));
+    call(ln_run(&m, arena, big, x, NULL));
+    call(ln_run(&m, arena, ln_arena_bytes(&m) - 1, x, y));
+    call(ln_run(&m, arena + 4, ln_arena_bytes(&m), x, y));
+    call(ln_run_each(&m, arena, big, x, y, stop, NULL));
+    ln_get_preprocessing(&m, &p);
+    call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(&p, pixels, 4, 4, 99, frame, 4, 4));
+    free(odd);
+    free(arena);
+}
+
+static int load(const char *path)
+{
+    ln_file f;
+    ln_model m;
+    ln_status s = ln_file_open(&f, path);
+
+    if (s == LN_OK) {
+        s = ln_open(&m, f.bytes, f.len);
+        ln_explain(&m, text, sizeof text);
+        show(s, text);
+    } else {
+        call(s);
+    }
+    ln_file_close(&f);
+    ln_file_close(&f);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    size_t len;
+
+    if (argc < 3) return 2;
+    if (!strcmp(argv[1], "load")) return load(argv[2]);
+    unsigned char *b = read_file(argv[2], &len);
+    if (!strcmp(argv[1], "bundle")) bundle(b, len);
+    else if (!strcmp(argv[1], "truncate")) truncate_at_each(b, len);
+    else if (!strcmp(argv[1], "mutate")) mutate(b, len, atoi(argv[3]));
+    else if (!strcmp(argv[1], "random")) mutate_at_random(b, len, (uint32_t)atol(argv[3]), atol(argv[4]));
+    else if (!strcmp(argv[1], "selftest"))
+        selftest(b, len, argc > 3 ? (size_t)atol(argv[3]) : len, argc > 4 ? atoi(argv[4]) : 0);
+    else if (!strcmp(argv[1], "run")) run(b, len);
+    else if (!strcmp(argv[1], "calls")) calls(b, len);
+    else if (!strcmp(argv[1], "crc")) {
+        printf("%08x\n", (unsigned)ln_crc32(0, b, len));
+        for (size_t n = 1; n < 40 && n < len; n++) /* in two pieces, at every alignment */
+            if (ln_crc32(ln_crc32(0, b, n), b + n, len - n) != ln_crc32(0, b, len)) return 1;
+    } else return 2;
+    free(b);
+    return 0;
+}

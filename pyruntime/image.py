@@ -124,18 +124,20 @@ def _cv2() -> ModuleType:
 
 
 def _bmp_masks(data: bytes) -> np.ndarray | None:
-    """An uncompressed BMP whose header says which bits are red, green, blue, alpha; None for all other BMPs.
+    """A BMP of 16-bit words, or of 32-bit words with channel masks; None for all other BMPs.
 
-    OpenCV reads unusual masks wrong, and takes a missing alpha for fully transparent.
+    OpenCV reads unusual masks wrong, takes a missing alpha for fully transparent, and has no full white in 16 bits.
     """
     header_bytes = unpack_from("<I", data, 14)[0]
-    if header_bytes < 40 or len(data) < 70:
+    if header_bytes < 40:
         return None
     offset, width, height = unpack_from("<I4xii", data, 10)
     bits, compression = unpack_from("<HI", data, 28)
-    if compression not in (3, 6) or bits not in (16, 32):
+    if (bits, compression) not in ((16, 0), (16, 3), (16, 6), (32, 3), (32, 6)):
         return None
-    masks = list(unpack_from("<4I", data, 54))
+    masks = [0x7C00, 0x3E0, 0x1F, 0]  # what 16 bits mean without masks
+    if compression != 0:
+        masks = list(unpack_from("<4I", data[54:70].ljust(16, b"\0")))
     if header_bytes < 56 and compression == 3:
         masks[3] = 0  # what stands there is not a mask
     row = (width * bits + 31) // 32 * 4

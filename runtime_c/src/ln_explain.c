@@ -363,7 +363,7 @@ size_t ln_explain(const ln_model *m, char *text, size_t cap)
         if (what) put(&p, ": ");
     }
     if (what) put_detail(&p, m, what);
-    put(&p, ". ");
+    put(&p, s == LN_OK ? "." : ". ");
     put(&p, ln_remedy(s));
     if (p.cap) p.to[p.len < p.cap ? p.len : p.cap - 1] = 0;
     return p.len;

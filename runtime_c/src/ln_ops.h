@@ -93,14 +93,14 @@ int ln_depthwise_conv2d_decode(const uint8_t *attrs, ln_depthwise_conv2d_attrs *
 
 typedef struct ln_maxpool2d_attrs {
     int32_t kernel_size[2]; /* taps of the window */
-    int32_t stride[2]; /* positions from one window to the next */
+    int32_t stride[2]; /* as for convolution; without it, kernel_size */
     int32_t padding[4]; /* border added around the image */
 } ln_maxpool2d_attrs;
 int ln_maxpool2d_decode(const uint8_t *attrs, ln_maxpool2d_attrs *a);
 
 typedef struct ln_avgpool2d_attrs {
     int32_t kernel_size[2]; /* taps of the window */
-    int32_t stride[2]; /* positions from one window to the next */
+    int32_t stride[2]; /* as for convolution; without it, kernel_size */
     int32_t padding[4]; /* border added around the image */
     int32_t count_include_pad; /* 1: divide by all taps; 0: by the taps inside the image */
 } ln_avgpool2d_attrs;

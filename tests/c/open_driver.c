@@ -168,7 +168,7 @@ static void calls(const unsigned char *b, size_t len)
     ln_explain(&m, text, sizeof text);
     show(m.status, text);
     if (ln_open(&m, b, len) != LN_OK) exit(7);
-    if (ln_explain(&m, NULL, 0) != strlen("no error. ") || ln_explain(NULL, text, sizeof text) == 0) exit(7);
+    if (ln_explain(&m, NULL, 0) != strlen("no error.") || ln_explain(NULL, text, sizeof text) == 0) exit(7);
     call(ln_run(NULL, arena, big, x, y));
     call(ln_run(&m, NULL, big, x, y));
     call(ln_run(&m, arena, big, NULL, y));

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
 from litenet.trainer.memory import bytes_text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
 from litenet.trainer.graph import Graph, Node
 from litenet.trainer.ops import OPS
 from litenet.trainer.plan import Plan, plan_device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
 from litenet.trainer.graph import Graph, Node
 from litenet.trainer.ops import OPS, Attrs
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from litenet.trainer.ops import OPS, Attrs, Shape, activations
 from litenet.trainer.ops.spec import SIZES
 

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from litenet.trainer.ops import OPS, Attr, Op, activations, make_attrs
 from litenet.trainer.ops.spec import SIZES
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from litenet.trainer.data.batches import to_input
 from litenet.trainer.data.dataset import Dataset, split
 from litenet.trainer.data.load import open_source
@@ -48,7 +49,8 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
     chosen: Dataset = splits.test if splits.test is not None else _validation(splits.train, source)
     which = "test" if splits.test is not None else "held-out"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)
-    return HeldOut(np.ascontiguousarray(chosen.x[take]), chosen.y[take], f"{len(take)} {which} samples of {chosen.name}")
+    what = f"{len(take)} {which} samples of {chosen.name}"
+    return HeldOut(np.ascontiguousarray(chosen.x[take]), chosen.y[take], what)
 
 
 def _validation(train: Dataset, source: Source) -> Dataset:

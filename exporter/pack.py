@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+
 from litenet.trainer.ops import OPS, Attrs, Op
 
 PANEL = 16  # channels of a panel

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from litenet.pyruntime import InferenceEngine
 from litenet.trainer.errors import UserError
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer import checkpoint
 from litenet.trainer.errors import UserError

@@ -84,8 +84,9 @@ def _decode(data: bytes, header: sniff.Header) -> Picture:
         top = (1 << header.depth) - 1  # OpenCV spreads samples of fewer bits over 0..255
         key = (header.gray_key & top) * (65535 if pixels.dtype == np.uint16 else 255) // top
         alpha = np.where(pixels == key, np.uint8(0), np.uint8(255))
-    if pixels.dtype == np.uint16:
-        pixels = ((pixels.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    white = header.white or (65535 if pixels.dtype == np.uint16 else 255)
+    if white != 255:
+        pixels = ((np.minimum(pixels, white).astype(np.uint32) * 255 + white // 2) // white).astype(np.uint8)
     if alpha is not None:
         pixels = np.dstack([pixels, alpha])
     if pixels.ndim == 2:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from litenet.exporter import format as writer
 from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, make_attrs

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from litenet.exporter.format import Golden, Model, OpRec, Preprocessing, TensorRec, op_checksum
 from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, Attrs, make_attrs

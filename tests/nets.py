@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer.graph import build
 
@@ -53,7 +54,8 @@ def random_layers(rng: np.random.Generator, depth: int) -> list[dict]:
         kind = rng.integers(0, 6)
         channels = int(rng.integers(1, 7))
         if kind == 0:
-            layers.append({"type": "conv2d", "out_channels": channels, "kernel_size": 3, "padding": 1, "activation": act})
+            window = {"out_channels": channels, "kernel_size": 3, "padding": 1}
+            layers.append({"type": "conv2d", **window, "activation": act})
         elif kind == 1:
             layers.append({"type": "batchnorm", "activation": act})
         elif kind == 2:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer.blueprint import load, parse, train_settings
 from litenet.trainer.blueprint_layers import TYPES, layer_fields

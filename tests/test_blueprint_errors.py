@@ -4,10 +4,11 @@ import random
 
 import pytest
 import yaml
+from test_blueprint import CNN, EVERYTHING, one_layer
+
 from litenet.trainer.blueprint import parse
 from litenet.trainer.blueprint_text import MAX_DEPTH
 from litenet.trainer.errors import UserError
-from test_blueprint import CNN, EVERYTHING, one_layer
 
 
 def complaint(text):

@@ -17,6 +17,7 @@ import cbuild
 import numpy as np
 import pytest
 from closeness import assert_close
+
 from litenet.exporter.format import Model, OpRec, TensorRec, write
 from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, Attrs, Shape, ShapeError, activations, make_attrs, parameters

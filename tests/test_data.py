@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from litenet.trainer.data import (
     CompressedDataLoader,
     Dataset,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from litenet.trainer.data import cifar, idx, mean_std, open_source
 from litenet.trainer.data.npz import read_npz
 from litenet.trainer.data.pickles import read_batch

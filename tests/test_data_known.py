@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+
 from litenet.trainer.data import KNOWN, default_cache, open_source
 from litenet.trainer.data.fetch import File
 from litenet.trainer.data.known import read_known

@@ -10,6 +10,7 @@ import bins
 import numpy as np
 import preprocess_twin
 import pytest
+
 from litenet.exporter import format as writer
 from litenet.pyruntime import ImageError, InferenceEngine, ModelError, Preprocessing
 

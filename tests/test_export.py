@@ -148,8 +148,8 @@ def test_weights_and_blueprint_may_come_apart(tmp_path):
     np.savez(tmp_path / "weights.npz", **arrays)
     (tmp_path / "net.json").write_text(json.dumps(blueprint.resolved))
     out = tmp_path / "net.bin"
-    code = cli.main(["--config", str(tmp_path / "net.json"), "--weights", str(tmp_path / "weights.npz"), "-o", str(out)])
-    assert code == 0
+    apart = ["--config", str(tmp_path / "net.json"), "--weights", str(tmp_path / "weights.npz")]
+    assert cli.main([*apart, "-o", str(out)]) == 0
     assert "random inputs" in InferenceEngine(out).metadata["parity"]["of"]
 
 
@@ -223,7 +223,8 @@ def test_mistakes_get_one_sentence_and_write_nothing(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-o", "a.bin"], ["x.npz"], ["--config", "a.json", "-o", "a.bin"], ["x", "--weights", "y", "-o", "a.bin"]]
+    "arguments",
+    [["-o", "a.bin"], ["x.npz"], ["--config", "a.json", "-o", "a.bin"], ["x", "--weights", "y", "-o", "a.bin"]],
 )
 def test_bad_usage_ends_with_2(arguments):
     with pytest.raises(SystemExit) as stopped:

@@ -12,6 +12,7 @@ import pytest
 import reader
 from closeness import assert_close
 from everything import everything, weights_of
+
 from litenet.exporter import format as writer
 from litenet.exporter import gen_ops
 from litenet.exporter.format import Golden, Model, OpRec, Preprocessing, TensorRec, write

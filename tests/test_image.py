@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+
 from litenet.pyruntime import ImageError, decode, sniff
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "images"
@@ -163,6 +164,15 @@ def test_colour_grey_and_alpha_keep_their_channels():
 def test_sixteen_bits_become_eight_by_rounding():
     values = np.array([[0, 128, 129, 257, 32767, 65406, 65407, 65535]], np.uint16)
     assert decode(encoded(".png", values)).pixels[0, :, 0].tolist() == [0, 0, 1, 1, 127, 254, 255, 255]
+
+
+def test_the_largest_sample_of_a_pnm_is_white():
+    assert decode(b"P5 3 1 15\n\0\7\17").pixels[0, :, 0].tolist() == [0, 119, 255]
+    assert decode(b"P5 2 1 1023\n\1\0\3\377").pixels[0, :, 0].tolist() == [64, 255]
+    assert decode(b"P6 1 1 3\n\1\2\3").pixels.tolist() == [[[255, 170, 85]]]
+    assert decode(b"P2 3 1 15\n0 7 15\n").pixels[0, :, 0].tolist() == [0, 119, 255]
+    assert decode(b"P2 2 1 1023\n256 1023\n").pixels[0, :, 0].tolist() == [64, 255]
+    assert "largest sample is 0" in refusal(b"P5 1 1 0\n\0")
 
 
 def test_a_palette_becomes_colours():

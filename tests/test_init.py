@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from closeness import assert_close
+
 from litenet.trainer import init
 from litenet.trainer.ops import activations
 

@@ -6,6 +6,7 @@ The matrix comes from the operators: each entry of CASES of each module in train
 import numpy as np
 import pytest
 from closeness import assert_close
+
 from litenet.trainer.ops import OPS, activations, backward_needs, make_attrs, parameters
 from litenet.trainer.ops.spec import ShapeError
 from litenet.trainer.rng import DROPOUT, uniform
@@ -100,10 +101,11 @@ def test_backward_reads_nothing_the_planner_does_not_keep(name, case):
     y, aux = call(module, a, env)
     known = {**env, **aux, "y": y, "dy": np.ones_like(y), "x_shape": env["x"].shape, "want": frozenset({"x", "x2"})}
     kept = {*backward_needs(name, a), "dy", "rng", "x_shape", "want"}
-    arguments = [
-        known[p] if p in kept or known[p] is None else np.full_like(known[p], 255 if known[p].dtype == np.uint8 else np.nan)
-        for p in parameters(module.backward)
-    ]
+
+    def poisoned(array):
+        return array if array is None else np.full_like(array, 255 if array.dtype == np.uint8 else np.nan)
+
+    arguments = [known[p] if p in kept else poisoned(known[p]) for p in parameters(module.backward)]
     for gradient in module.backward(a, *arguments).values():
         assert np.isfinite(gradient).all()
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from closeness import assert_close
+
 from litenet.trainer import optimizers
 from litenet.trainer.errors import UserError
 from litenet.trainer.fields import Options

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from closeness import assert_close
+
 from litenet.trainer import rng
 
 # counter words 0..3, key words 0..1, result words 0..3: the known-answer vectors that come with Random123

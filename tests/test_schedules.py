@@ -2,6 +2,7 @@
 
 import pytest
 from closeness import assert_close
+
 from litenet.trainer.errors import UserError
 from litenet.trainer.fields import Options
 from litenet.trainer.schedules import FIELDS, amount_to_steps, make_schedule

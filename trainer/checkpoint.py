@@ -74,7 +74,9 @@ def load(path: str | Path) -> Checkpoint:
             arrays = {name: file[name] for name in file.files if name != "meta"}
             meta = json.loads(file["meta"].tobytes().decode()) if "meta" in file.files else {}
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz.") from None
+        raise UserError(
+            f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz."
+        ) from None
     except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
         raise UserError(
             f"{path} is not a checkpoint: {error}.\n  Give the .npz that edge-train wrote, such as runs/NAME/best.npz."
@@ -94,4 +96,6 @@ def run_checkpoint(folder: Path) -> Path:
     for name in ("best.npz", "last.npz"):
         if (folder / name).exists():
             return folder / name
-    raise UserError(f"{folder} holds no checkpoint (best.npz or last.npz).\n  Give the run folder that edge-train printed.")
+    raise UserError(
+        f"{folder} holds no checkpoint (best.npz or last.npz).\n  Give the run folder that edge-train printed."
+    )

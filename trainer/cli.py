@@ -93,15 +93,15 @@ def _plan(options: argparse.Namespace) -> int:
     check_loss(bp, graph, loss, loss.classification)
     states = make_optimizer(bp.optimizer).states
 
-    def plan_of(batch: int) -> Any:
-        return plan_training(graph, batch, states, settings.update, target_of(graph, loss.classification))
+    def plan_of(batch: int, update: str = settings.update) -> Any:
+        return plan_training(graph, batch, states, update, target_of(graph, loss.classification))
 
     plan = plan_of(settings.batch_size)
     print(render(plan, report(plan)))
     if options.memory is None:
         return 0
     budget = parse_bytes(options.memory)
-    best = largest_batch(lambda batch: plan_of(batch).arena_bytes, budget)
+    best = largest_batch(lambda b: plan_of(b).arena_bytes, lambda b: plan_of(b).lower_bound, budget)
     print()
     if best == 0:
         raise UserError(
@@ -110,8 +110,12 @@ def _plan(options: argparse.Namespace) -> int:
         )
     print(f"largest batch in {bytes_text(budget)}: {best:,} ({plan_of(best).arena_bytes:,} bytes)")
     if plan.arena_bytes > budget:
-        print(f"batch {plan.batch} does not fit; use --batch {best}, with --accumulation {-(-plan.batch // best)} "
-              f"for the same update")  # fmt: skip
+        parts = (k for k in range(2, plan.batch + 1) if plan.batch % k == 0)
+        k = next((k for k in parts if plan_of(plan.batch // k, "end").arena_bytes <= budget), None)
+        advice = f"--batch {best}" if k is None else (
+            f"--batch {plan.batch // k} --accumulation {k * settings.accumulation} for the same update"
+        )
+        print(f"batch {plan.batch} does not fit; use {advice}")
     return 0
 
 

@@ -20,6 +20,8 @@ from .ops import OPS, Attrs, Shape, ShapeError, make_attrs
 from .ops.windows import same_padding
 from .patterns import PATTERNS
 
+RESERVED = {"input": "what goes into the net", "target": "what the loss compares with"}  # by the planner
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -110,6 +112,11 @@ def build(blueprint: Blueprint) -> Graph:
     )
     if not graph.nodes:
         raise UserError(f"{blueprint.where}: no layer computes anything.\n  Add at least one, such as a linear.")
+    if builder.layer_outputs.get("output", tensor) != tensor:
+        raise UserError(
+            f"{blueprint.where}: the name 'output' is that of what the net puts out, but another layer has it.\n"
+            "  Give that layer another name."
+        )
     return graph
 
 
@@ -138,6 +145,8 @@ class Builder:
 
     def layer(self, layer: Layer, x: int, name: str) -> int:
         """Add one blueprint layer, an operator or a pattern; returns the tensor it puts out."""
+        if name in RESERVED:
+            raise UserError(f"{layer.where}: the name {name!r} is kept for {RESERVED[name]}.\n  Give it another name.")
         if name in self.layer_outputs:
             raise UserError(f"{layer.where}: the name {name!r} is taken by an earlier layer.\n  Give it another name.")
         pattern = PATTERNS.get(layer.type)
@@ -194,7 +203,8 @@ class Builder:
 
         def pair(key: str, default: int) -> list[int]:
             value = fields.get(key, default)
-            return list(value) if isinstance(value, (list, tuple)) else [value, value]
+            items = list(value) if isinstance(value, (list, tuple)) else [value]
+            return items * 2 if len(items) == 1 else items
 
         kernel, dilation = pair("kernel_size", 1), pair("dilation", 1)
         stride = pair("stride", 1) if "stride" in fields or "pool" not in op_name else kernel

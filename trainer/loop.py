@@ -81,7 +81,8 @@ def fit(
     size, group = trainer.batch_size, settings.accumulation
     if len(train.x) < size:
         raise UserError(
-            f"The training set has {len(train.x)} samples, fewer than one batch of {size}.\n  Use --batch {len(train.x)}."
+            f"The training set has {len(train.x)} samples, fewer than one batch of {size}.\n"
+            f"  Use --batch {len(train.x)}."
         )
     micro_batches = len(train.x) // size
     updates = -(-micro_batches // group)

@@ -17,6 +17,8 @@ from .plan import FIXED, Buffer, Plan
 UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9,
          "kib": 2**10, "mib": 2**20, "gib": 2**30}  # fmt: skip
 
+LIMIT, TRIES = 1 << 21, 1000
+
 
 @dataclass(frozen=True)
 class MemoryReport:
@@ -68,16 +70,24 @@ def _shared(plan: Plan, buffer: int, moving: list[Buffer]) -> bool:
     )
 
 
-def largest_batch(arena_bytes: Callable[[int], int], budget: int, limit: int = 1 << 20) -> int:
-    """The largest batch whose arena fits the budget; 0 if not even one sample does. arena_bytes must not decrease."""
-    if arena_bytes(1) > budget:
-        return 0
-    low, high = 1, 2
-    while high < limit and arena_bytes(high) <= budget:
+def largest_batch(arena_bytes: Callable[[int], int], bound: Callable[[int], int], budget: int) -> int:
+    """The largest batch whose arena fits the budget; 0 if not even one sample does.
+
+    A larger batch may need a little less, where its buffers happen to fall into place better. Its lower bound never
+    does, so what lies between the two answers of bisection is tried, from above (at most TRIES batches).
+    """
+    found, most = _bisect(arena_bytes, budget), _bisect(bound, budget)
+    return next((b for b in range(min(most, found + TRIES), found, -1) if arena_bytes(b) <= budget), found)
+
+
+def _bisect(need: Callable[[int], int], budget: int) -> int:
+    """The largest batch below LIMIT with need(batch) <= budget, if need never decreases."""
+    low, high = 0, 1
+    while high < LIMIT and need(high) <= budget:
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        if arena_bytes(middle) <= budget:
+        if need(middle) <= budget:
             low = middle
         else:
             high = middle
@@ -89,9 +99,12 @@ def parse_bytes(text: str) -> int:
     body = text.strip().lower().replace(" ", "").replace("_", "")
     number = body.rstrip("bgikm")
     try:
-        return int(float(number) * UNITS[body[len(number) :]])
-    except (KeyError, ValueError):
-        raise UserError(f"--memory is {text!r}; a size such as 2GB, 512MB or 1GiB is expected.") from None
+        size = int(float(number) * UNITS[body[len(number) :]])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise UserError(f"--memory is {text!r}; a size such as 2GB, 512MB or 1GiB is expected.")
+    return size
 
 
 def bytes_text(n: int) -> str:

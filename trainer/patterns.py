@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
-from .ops import Shape
 from .ops.spec import shape_text
 
 if TYPE_CHECKING:
@@ -24,23 +23,28 @@ def _residual(b: Builder, layer: Layer, x: int, name: str) -> int:
     if layer.shortcut:
         side = b.chain(layer.shortcut, x, f"{name}.shortcut")
     elif layer.fields.get("shortcut") == "projection":
-        side = _projection(b, layer, x, b.shape(main), f"{name}.shortcut")
+        side = _projection(b, layer, x, main, f"{name}.shortcut")
     if b.shape(main) != b.shape(side):
+        remedy = 'Write "shortcut": "projection" for a 1x1 convolution that fits.'
+        if layer.fields.get("shortcut") == "projection":
+            remedy = 'No 1x1 convolution fits: add "padding": "same" to its layers, or write the shortcut\'s own layers.'
         raise UserError(
             f"{layer.where}: its layers give {shape_text(b.shape(main))}, the shortcut {shape_text(b.shape(side))}; "
-            'they are added, so both must be equal.\n  Write "shortcut": "projection" for a 1x1 convolution that fits.'
+            f"they are added, so both must be equal.\n  {remedy}"
         )
     return b.operator(layer, "add", _activation(layer.fields), (main, side), name)
 
 
-def _projection(b: Builder, layer: Layer, x: int, target: Shape, name: str) -> int:
-    """A 1x1 convolution (and the batchnorm that its main path ends with) from x's shape to target."""
-    source = b.shape(x)
+def _projection(b: Builder, layer: Layer, x: int, main: int, name: str) -> int:
+    """A 1x1 convolution from x's shape to that of main, with a batchnorm where the main path ends with one."""
+    source, target = b.shape(x), b.shape(main)
     if len(source) != 3 or len(target) != 3:
         fields: dict[str, Any] = {"out_features": target[-1]}
         return b.operator(layer, "linear", fields, (x,), name)
     stride = [max(1, -(-source[i] // target[i])) for i in (0, 1)]
-    normed = any(n.op == "batchnorm" and n.name.startswith(name.removesuffix("shortcut")) for n in b.nodes)
+    ops = {n.output: n for n in b.nodes}
+    last = ops[main] if ops[main].op != "activation" else ops.get(ops[main].inputs[0], ops[main])
+    normed = last.op == "batchnorm"
     fields = {"out_channels": target[2], "kernel_size": 1, "stride": stride, "bias": int(not normed)}
     y = b.operator(layer, "conv2d", fields, (x,), name)
     return b.operator(layer, "batchnorm", {}, (y,), f"{name}.norm") if normed else y

@@ -277,7 +277,8 @@ class _Draft:
         if update == "immediate":
             for name in node.params.values():
                 if self.graph.params[name].trainable:
-                    self.launch(f"{name}.update", "update", None, {f"d:{name}": f"d:{name}", name: name}, {}, group=name)
+                    reads = {f"d:{name}": f"d:{name}", name: name}
+                    self.launch(f"{name}.update", "update", None, reads, {}, group=name)
 
     def input_gradients(self, node: Node, dy: str) -> tuple[dict[str, str], dict[str, str], list[tuple[int, str]]]:
         """Roles of the node's inputs to the values their gradients go to; which of these add to an older one; and the
@@ -401,7 +402,7 @@ class _Draft:
         return None
 
     def persistent_buffers(self, storages: list[_Storage]) -> tuple[dict[int, Buffer], int]:
-        """Each kind is one run of tensors, so that all weights (or all gradients) are one vector, gaps of zeros included."""
+        """Each kind is one run of tensors: all weights (or all gradients) are one vector, gaps of zeros included."""
         out, at, end = {}, 0, len(self.launches)
         for kind in PERSISTENT:
             for s in (s for s in storages if s.kind == kind):

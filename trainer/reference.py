@@ -38,8 +38,8 @@ A JSON or YAML text that is the whole net and how to train it. This page is made
 ```
 
 Comments (`//`, `/* */`, `#`), trailing commas and products such as `64*7*7` are understood. What a layer takes in is
-inferred; `in_features`, `in_channels` are checked where they are given. Sizes are one number or a list: `kernel_size: 3`
-or `[3, 5]` (height, width); `padding` is one number, `[height, width]`, `[top, left, bottom, right]`, `"same"` (as many
+inferred; `in_features`, `in_channels` are checked where they are given. Sizes are one number or a list: 3 or `[3, 5]`
+(height, width); `padding` is one number, `[height, width]`, `[top, left, bottom, right]`, `"same"` (as many
 positions as ceil(size / stride)) or `"valid"` (none). A key whose value is null counts as not written. Further keys of
 the blueprint: `name`, `description`, `labels` (names of the classes).
 """
@@ -67,9 +67,10 @@ def page() -> str:
         f"### Activations\n\n{names}.\n\nThey are the field `activation` of the layers that have one; "
         '`{"type": "relu"}` is a layer of its own. Formulas: `trainer/ops/activations.py`.\n'
     )
+    kinds = ", ".join(f"`{kind}`" for kind in KINDS)
     parts.append(
-        f"### Weights\n\n{', '.join(f'`{kind}`' for kind in KINDS)}.\n\n`auto` is `kaiming` before a relu and its like and "
-        "`xavier` elsewhere; `kaiming` is `kaiming_normal`, `xavier` is `xavier_uniform`. Formulas: `trainer/init.py`.\n"
+        f"### Weights\n\n{kinds}.\n\n`auto` is `kaiming` before a relu and its like and `xavier` elsewhere; `kaiming` is "
+        "`kaiming_normal`, `xavier` is `xavier_uniform`. Formulas: `trainer/init.py`.\n"
     )
     for title, table in (("Losses", losses.FIELDS), ("Optimizers", optimizers.FIELDS), ("Schedules", schedules.FIELDS)):
         parts.append(f"## {title}\n")

@@ -130,7 +130,8 @@ def resume(path: Path, given: dict[str, Any], **fetch: Any) -> Session:
     if splits.train.hash() != meta["data"]["hash"]:
         raise UserError(
             f"{meta['data']['source']}: the data are not those the run in {folder} was started with "
-            f"(hash {splits.train.hash()}, expected {meta['data']['hash']}).\n  Bring the old data back, or start a new run."
+            f"(hash {splits.train.hash()}, expected {meta['data']['hash']}).\n"
+            "  Bring the old data back, or start a new run."
         )
     values = dict(meta["progress"])
     t = values.pop("t")

@@ -13,6 +13,7 @@ class NamedVector(np.ndarray):
     """A flat float32 array over many tensors: v["layer_0.weight"] is a view, v += 1, np.linalg.norm(v) work.
 
     Tensors start at multiples of 16 bytes; the gaps hold zeros, so sums and norms over the vector are right.
+    What has another shape (a slice, a reshape) is no longer the whole and knows no names.
     """
 
     places: dict[str, tuple[int, tuple[int, ...]]]
@@ -23,7 +24,7 @@ class NamedVector(np.ndarray):
         return vector
 
     def __array_finalize__(self, obj: Any) -> None:
-        self.places = getattr(obj, "places", {})
+        self.places = getattr(obj, "places", {}) if self.shape == getattr(obj, "shape", None) else {}
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):

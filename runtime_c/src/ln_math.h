@@ -106,9 +106,9 @@ static inline float ln_tanhf(float x)
     p = p * s + -0.0537369512f;
     p = p * s + 0.133314088f;
     p = p * s + -0.333332807f;
-    const float near = x + x * s * p;
+    const float near = a + a * s * p;
     const float far = 1.0f - 2.0f / (ln_expf(2.0f * a) + 1.0f);
-    return ln_select(a < 0.625f, near, ln_copysignf(far, x));
+    return ln_copysignf(ln_select(a < 0.625f, near, far), x);
 }
 
 /* ln_erff   2/sqrt(pi) times the integral of e^(-u^2) from 0 to x.   Error below ERF_ULP ulp.
@@ -122,7 +122,7 @@ static inline float ln_erff(float x)
     p = p * s + 0.11282023f;
     p = p * s + -0.376125097f;
     p = p * s + 0.128379151f;
-    const float near = x + x * p;
+    const float near = a + a * p;
 
     const float b = ln_select(a < 4.0f, a, 4.0f);
     float q = -0.000197292175f;
@@ -133,7 +133,7 @@ static inline float ln_erff(float x)
     q = q * b + 1.12775552f;
     q = q * b + 0.000176069647f;
     const float far = ln_select(x == x, 1.0f - ln_expf(-q), x);
-    return ln_select(a < 0.9f, near, ln_copysignf(far, x));
+    return ln_copysignf(ln_select(a < 0.9f, near, far), x);
 }
 
 /* ln_sqrtf   Correctly rounded for every x; NaN below 0. For a few numbers, not for arrays. */

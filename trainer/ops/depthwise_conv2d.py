@@ -46,7 +46,7 @@ def forward(a, x, weight, bias):  # x (N,H,W,C)  weight (kh,kw,C)  ->  (N,Ho,Wo,
 
 
 def backward(a, dy, x, weight, y):
-    (N, H, W, C), (Ho, Wo) = x.shape, dy.shape[1:3]
+    (H, W), (Ho, Wo) = x.shape[1:3], dy.shape[1:3]
     dh = act.backward_from_output(a.activation, dy, y, a.alpha)
     xp = pad(x, a.padding)
     dxp, dw = np.zeros_like(xp), np.empty_like(weight)

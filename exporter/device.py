@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from litenet.trainer.data.pictures import rules
 from litenet.trainer.graph import Graph, Node
 from litenet.trainer.ops import OPS
 from litenet.trainer.plan import Plan, plan_device
@@ -96,13 +97,4 @@ def preprocessing(source: Source, shape: tuple[int, ...]) -> Preprocessing:
         values = data.get(key) or given.get(key) or default
         return [float(v) for v in values] if isinstance(values, (list, tuple)) else [float(values)] * channels
 
-    color = given.get("color", "none")
-    return Preprocessing(
-        resize=given.get("resize", "area"),
-        fit=given.get("fit", "stretch"),
-        color=color if color != "none" else ("gray" if channels == 1 else "rgb"),
-        invert=given.get("invert", "never"),
-        mean=each("mean", 0.0),
-        std=each("std", 255.0),
-        pad=given.get("pad", 0),
-    )
+    return Preprocessing(**rules(given, channels), mean=each("mean", 0.0), std=each("std", 255.0))

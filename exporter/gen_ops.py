@@ -103,6 +103,7 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs);
 
 SOURCE = """\
 /* {note} */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 static const ln_op_facts FACTS[] = {{ /* in order of id */
@@ -329,11 +330,10 @@ def format_page(page: str) -> str:
     """FORMAT.md with its generated tables renewed; everything else as it was."""
     for name, table in TABLES.items():
         begin, end = f"<!-- generated {name} begin -->", f"<!-- generated {name} end -->"
-        pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        if len(pattern.findall(page)) != 1:
+        found = re.findall(re.escape(begin) + ".*?" + re.escape(end), page, re.DOTALL)
+        if len(found) != 1:
             raise ValueError(f"runtime_c/FORMAT.md: the marks of the table {name!r} must stand there once")
-        text = f"{begin}\n{table()}\n{end}"
-        page = pattern.sub(lambda _, text=text: text, page)
+        page = page.replace(found[0], f"{begin}\n{table()}\n{end}")
     return page
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from litenet.trainer.data.batches import to_input
 from litenet.trainer.data.dataset import Dataset, split
 from litenet.trainer.data.load import open_source
+from litenet.trainer.data.pictures import to_frames
 from litenet.trainer.errors import UserError
 
 from .source import Source
@@ -49,8 +50,8 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
     chosen: Dataset = splits.test if splits.test is not None else _validation(splits.train, source)
     which = "test" if splits.test is not None else "held-out"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)
-    what = f"{len(take)} {which} samples of {chosen.name}"
-    return HeldOut(np.ascontiguousarray(chosen.x[take]), chosen.y[take], what)
+    some = to_frames(chosen.take(take), source.blueprint.preprocessing, source.graph.input_shape)
+    return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} samples of {chosen.name}")
 
 
 def _validation(train: Dataset, source: Source) -> Dataset:

@@ -10,6 +10,7 @@ example, in runtime_c/FORMAT.md, "Weights". Values are rounded once, here, to ne
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from litenet.trainer.ops import OPS, Attrs, Op
 
 PANEL = 16  # channels of a panel
 QUAD = 4  # the last panel of a group is as wide as its channels, rounded up to this
-TYPES = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
+TYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2")}
 HALF_MAX = float(np.finfo(np.float16).max)  # 65504
 
 

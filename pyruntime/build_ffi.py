@@ -16,7 +16,7 @@ HEADER = ROOT / "runtime_c" / "include" / "litenet.h"
 SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
 
 # -ffp-contract=off: no fused multiply-add behind our back, so that equal code gives equal bits everywhere.
-UNIX_FLAGS = ["-O2", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
+UNIX_FLAGS = ["-O2", "-g0", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
 WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """

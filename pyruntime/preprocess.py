@@ -110,10 +110,13 @@ def as_pixels(pixels: np.ndarray, layout: str | None) -> tuple[np.ndarray, int]:
     if layout is None or LAYOUTS[layout][1] != channels:
         wanted = f"layout {layout!r} has {LAYOUTS[layout][1]}" if layout else "a picture has 1 to 4"
         raise ImageError(f"The picture has {channels} channels (its shape is {pixels.shape}), but {wanted}.")
+    if not (1 <= pixels.shape[0] <= 65535 and 1 <= pixels.shape[1] <= 65535):
+        raise ImageError(f"The picture has shape {pixels.shape}; expected 1 to 65535 rows and columns.")
     return np.ascontiguousarray(pixels), LAYOUTS[layout][0]
 
 
 def check(status: int) -> None:
     """The error gate for calls that leave no more to explain than their status."""
     if status != lib.LN_OK:
-        raise ModelError(f"{ffi.string(lib.ln_status_text(status)).decode()}.", status)
+        text = ffi.string(lib.ln_status_text(status)).decode()
+        raise ModelError(f"{text[:1].upper()}{text[1:]}.", status)

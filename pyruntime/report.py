@@ -49,7 +49,10 @@ def info_text(found: dict[str, Any]) -> list[str]:
         facts.append(("picture", ", ".join(parts)))
     if found["labels"]:
         facts.append(("labels", _shorten(", ".join(map(str, found["labels"])), 100)))
-    facts += [(key, _shorten(_plain(found[key]), 100)) for key in PROVENANCE if found[key] is not None]
+    for key in PROVENANCE:
+        if found[key] is not None:
+            percent = key == "accuracy" and isinstance(found[key], (int, float))
+            facts.append((key, f"{100 * found[key]:.2f} %" if percent else _shorten(_plain(found[key]), 100)))
     width = max(len(name) for name, _ in facts)
     rows = [
         (

@@ -28,7 +28,7 @@ class Header:
     orientation: int = 1
     gray_key: int | None = None  # PNG: the grey sample that means transparent, as stored
     depth: int = 8  # PNG: bits a sample
-    white: int | None = None  # PNM: the largest sample, where the file says it and the decoder does not scale by it
+    white: int | None = None  # PNM: the largest sample, where OpenCV does not scale by it
 
 
 def read(data: bytes) -> Header:
@@ -207,16 +207,15 @@ def _pnm(data: bytes) -> Header:
     if found is None:
         raise ImageError(f"starts like a PNM picture but has no size; expected a picture ({FORMATS})")
     kind, width, height = (int(found[n]) for n in (1, 2, 3))
-    if kind in (1, 4):  # no maximum: the third number, if any, was already a pixel
-        start = found.end(3) + 1
-        row = (width + 7) // 8
-        return Header("PNM", width, height, complete=kind == 1 or start + row * height <= len(data))
+    if kind in (1, 4):  # one bit a pixel, no largest sample
+        whole = kind == 1 or found.end(3) + 1 + (width + 7) // 8 * height <= len(data)
+        return Header("PNM", width, height, whole)
     white = int(found[4] or 0)
     if not 1 <= white <= 65535:
         raise ImageError(f"is a PNM whose largest sample is {white}; expected 1 to 65535")
-    row = width * (3 if kind in (3, 6) else 1) * (2 if white > 255 else 1)
+    row = width * (3 if kind == 6 else 1) * (2 if white > 255 else 1)
     whole = kind < 4 or found.end() + row * height <= len(data)
-    return Header("PNM", width, height, complete=whole, white=white if kind > 4 else None)
+    return Header("PNM", width, height, whole, white=white if kind > 4 or white > 255 else None)
 
 
 READERS: tuple[tuple[bytes, Callable[[bytes], Header]], ...] = (

@@ -49,16 +49,26 @@ def program(
     strict: bool = True,
 ) -> Path:
     """The built program. `flags` go to compiler and linker alike and come last, so they can override -O1."""
+    built = objects(sources, compiler, sanitize, flags, strict)
+    out = BUILD / f"{name}-{_digest([compiler, *flags, *(o.name for o in built)])}"
+    if not out.exists():
+        _run([compiler, *map(str, built), *(SANITIZE if sanitize else ()), *flags], out)
+    return out
+
+
+def objects(
+    sources: Iterable[Path],
+    compiler: str = "gcc",
+    sanitize: bool = True,
+    flags: Sequence[str] = (),
+    strict: bool = True,
+) -> list[Path]:
+    """The object file of each source, in order."""
     need(compiler, sanitize)
     options = ["-O1", "-g", f"-I{INCLUDE}", f"-I{SRC}", f"-I{TESTS_C}"]
     options += [*(STRICT if strict else ()), *(SANITIZE if sanitize else ()), *flags]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        objects = list(pool.map(lambda source: _object(Path(source), compiler, options), sources))
-    out = BUILD / f"{name}-{_digest([compiler, *options, *(o.name for o in objects)])}"
-    if not out.exists():
-        link = [*(SANITIZE if sanitize else ()), *flags]
-        _run([compiler, *map(str, objects), *link], out)
-    return out
+        return list(pool.map(lambda source: _object(Path(source), compiler, options), sources))
 
 
 def need(compiler: str, sanitize: bool = False) -> None:

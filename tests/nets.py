@@ -6,6 +6,7 @@ import numpy as np
 
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer.graph import build
+from litenet.trainer.ops import OPS, parameters
 
 
 def net(layers, input_shape=(1, 8, 8), **more):
@@ -16,6 +17,26 @@ def net(layers, input_shape=(1, 8, 8), **more):
 
 def graph_of(layers, input_shape=(1, 8, 8), **more):
     return build(net(layers, input_shape, **more))
+
+
+def evaluate64(graph, arrays, x, training=False, draw=None, given=None):
+    """Every tensor of a graph in float64, operator by operator from the definitions: no plan, no arena, no fusing.
+
+    arrays: parameters by name. draw: node name -> random numbers. given: values that stand instead of what the
+    operators before them would give, by tensor number.
+    """
+    values = {graph.input: np.asarray(x, np.float64), **(given or {})}
+    for n in graph.nodes:
+        if n.output in values:
+            continue
+        module = OPS[n.op]
+        env = dict(zip(module.OP.inputs, (values[t] for t in n.inputs), strict=True))
+        env |= {role: np.asarray(arrays[name], np.float64) for role, name in n.params.items()}
+        env["rng"] = draw(n.name) if draw else None
+        call = module.forward_train if training and hasattr(module, "forward_train") else module.forward
+        y = call(n.attrs, *(env.get(p) for p in parameters(call)))
+        values[n.output] = y[0] if isinstance(y, tuple) else y
+    return values
 
 
 CONV = {"type": "conv2d", "out_channels": 4, "kernel_size": 3, "padding": 1, "activation": "relu"}

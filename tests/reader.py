@@ -83,9 +83,13 @@ class File:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     pad: int = 0
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata_text: bytes = b""
     crcs: tuple[int, ...] = ()
     golden: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)  # input, outputs, sums
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return json.loads(self.metadata_text.decode()) if self.metadata_text else {}
 
 
 def read(data: bytes) -> File:
@@ -126,7 +130,7 @@ def read(data: bytes) -> File:
         check_shapes(f, op)
     if golden:
         _read_golden(golden, f)
-    f.metadata = json.loads(metadata.decode()) if metadata else {}
+    f.metadata_text = metadata
     return f
 
 

@@ -5,9 +5,10 @@ packing, opening, the shape rule in C, the kernel. Many cases go through one C p
 with two compilers, with and without vector types, under sanitizers and optimised; all must give the same bits.
 """
 
+import re
 import struct
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,13 +45,15 @@ EDGES: dict[str, list[dict[str, Any]]] = {
         {"out_channels": 5, "kernel_size": 9, "padding": 8, "x": (9, 10, 2), "activation": "relu"},
         {"out_channels": 17, "kernel_size": 3, "padding": 1, "x": (3, 3, 127)},
         {"out_channels": 17, "kernel_size": 3, "padding": 1, "x": (3, 2, 300)},
+        {"out_channels": 19, "kernel_size": 5, "padding": 2, "x": (2, 3, 300)},
+        {"out_channels": 21, "kernel_size": 8, "dilation": [1, 2], "x": (9, 18, 3)},
         {"out_channels": 66, "kernel_size": 3, "padding": 1, "groups": 3, "x": (3, 5, 9)},
         {"out_channels": 3, "kernel_size": 2, "padding": [7, 0, 0, 9], "stride": 2, "x": (1, 3, 3)},
         {"out_channels": 4, "kernel_size": [1, 3], "padding": [0, 4, 0, 4], "dilation": [1, 4], "x": (2, 1, 4)},
     ],
     "depthwise_conv2d": [
         {"kernel_size": 6, "padding": 3, "x": (7, 6, 17), "activation": "relu"},
-        {"kernel_size": [2, 33], "padding": [1, 16, 0, 16], "x": (3, 9, 20), "activation": "sigmoid"},
+        {"kernel_size": [2, 33], "padding": [1, 32, 0, 16], "x": (3, 9, 20), "activation": "sigmoid"},
         {"kernel_size": [40, 1], "padding": [20, 0, 20, 0], "stride": [3, 1], "x": (5, 2, 16)},
         {"kernel_size": 2, "padding": [9, 0, 0, 9], "x": (1, 2, 5)},
     ],
@@ -193,8 +196,8 @@ class Result:
     y: np.ndarray
 
 
-def run(build: str, todo: list[Job], folder: Path) -> list[Result]:
-    """All of them through one C process."""
+def run(build: str, todo: list[Job], folder: Path, refused: bool = False) -> list[Result]:
+    """All of them through one C process, which must open every model; or none, where they are to be refused."""
     compiler, sanitize, flags = BUILDS[build]
     sources = [cbuild.TESTS_C / "ops_driver.c", *cbuild.core()]
     driver = cbuild.program("ops_driver", sources, compiler, sanitize, flags)
@@ -214,7 +217,7 @@ def run(build: str, todo: list[Job], folder: Path) -> list[Result]:
         results.append(Result(status, record, macs, np.frombuffer(data, "<f4", n, at - 4 * n)))
     assert len(results) == len(todo)
     for got, j in zip(results, todo, strict=True):
-        assert got.status == 0, f"{j.what}: status {got.status}, record {got.record}"
+        assert (got.status != 0) == refused, f"{j.what}: status {got.status}, record {got.record}"
     return results
 
 
@@ -273,7 +276,8 @@ def test_every_finite_half_reaches_the_sums_exactly(build, tmp_path):
         k = few.shape[1]
         one_hot = np.zeros((5, k))
         one_hot[np.arange(5), [0, 1, 5, k // 2, k - 1]] = 1
-        todo += [one_op("linear", {"out_features": n, "bias": 0}, x, {"weight": few}, "f16") for x in (one_hot, one_hot[:1])]
+        tail = {"out_features": n, "bias": 0}
+        todo += [one_op("linear", tail, x, {"weight": few}, "f16") for x in (one_hot, one_hot[:1])]
     todo.append(one_op("depthwise_conv2d", {"kernel_size": 1, "bias": 0}, np.ones((1, 1, halves.size)),
                        {"weight": halves[None, None]}, "f16"))  # fmt: skip
     for got, j in zip(run(build, todo, tmp_path), todo, strict=True):
@@ -323,3 +327,78 @@ def test_the_mean_of_a_large_image_is_accurate(size, tmp_path):
     j = one_op("global_avg_pool", {}, x, {})
     (got,) = run(FIRST, [j], tmp_path)
     assert_close(got.y, j.want, 0, 2e-6)
+
+
+# ---------------------------------------------------------------- what the shape rules in C refuse
+
+
+@cache
+def statuses() -> list[str]:
+    """The names of ln_status, in order."""
+    text = (cbuild.INCLUDE / "litenet.h").read_text()
+    body = text[text.index("typedef enum ln_status {") :].split("}")[0]
+    return re.findall(r"LN_[A-Z0-9_]+", re.sub(r"/\*.*?\*/", "", body))
+
+
+def refusals(build: str, todo: list[Job], folder: Path) -> list[str]:
+    return [statuses()[got.status] for got in run(build, todo, folder, refused=True)]
+
+
+def last_shape(j: Job, shape: Shape) -> Job:
+    """The same model with another output shape."""
+    return replace(j, model=replace(j.model, tensors=[*j.model.tensors[:-1], TensorRec(shape, output=True)]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_of_another_shape_is_refused(name, tmp_path):
+    todo = []
+    for case in OPS[name].CASES:
+        j = job(name, case, "f32")
+        y = j.model.tensors[-1].shape
+        todo += [last_shape(j, (*y[:k], y[k] + 1, *y[k + 1 :])) for k in range(len(y) - 1)]
+        todo += [last_shape(j, y[:-1]) for _ in y[1:] if y[-1] == 1] + [last_shape(j, (*y, 1))]
+        if OPS[name].OP.layout != "panels":  # where the last axis is the weights' own: the next test
+            todo.append(last_shape(j, (*y[:-1], y[-1] + 1)))
+    assert set(refusals(FIRST, todo, tmp_path)) <= {"LN_BAD_SHAPE"}
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if OPS[n].OP.layout != "none"])
+def test_weights_of_another_size_are_refused(name, tmp_path):
+    todo = []
+    for case in OPS[name].CASES:
+        j = job(name, case, "f32")
+        *before, op = j.model.ops
+        for weights in (op.weights + bytes(4), op.weights[:-4], op.weights * 2, op.weights[: len(op.weights) // 2]):
+            todo.append(replace(j, model=replace(j.model, ops=[*before, replace(op, weights=weights)])))
+    assert set(refusals(FIRST, todo, tmp_path)) == {"LN_BAD_WEIGHTS"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scratch_memory_that_no_operator_uses_is_refused(name, tmp_path):
+    j = job(name, OPS[name].CASES[0], "f32")
+    *before, op = j.model.ops
+    wasteful = replace(j.model, ops=[*before, replace(op, scratch=(4096, 64))])
+    assert refusals(FIRST, [replace(j, model=wasteful)], tmp_path) == ["LN_BAD_SCRATCH"]
+
+
+def test_what_the_shape_rules_of_the_definitions_refuse_is_refused_in_c(tmp_path):
+    def model(name: str, given: dict[str, Any], x: Shape, y: Shape, weights: bytes = b"") -> Job:
+        ops = [OpRec(name, [0], 1, make_attrs(OPS[name].OP, given), weights)]
+        tensors = [TensorRec(x, input=True), TensorRec(y, output=True)]
+        return Job(f"{name} {given}", name, Model(tensors, ops), np.zeros(x, np.float32), np.zeros(y), 0, 0)
+
+    conv = {"out_channels": 4, "kernel_size": 1}
+    todo = [
+        model("maxpool2d", {"kernel_size": 2, "padding": 2}, (5, 5, 4), (8, 8, 4)),
+        model("avgpool2d", {"kernel_size": [2, 1], "padding": [0, 1, 0, 0]}, (5, 5, 4), (4, 6, 4)),
+        model("maxpool2d", {"kernel_size": [17, 16]}, (20, 20, 1), (4, 5, 1)),
+        model("conv2d", {**conv, "groups": 3}, (5, 5, 4), (5, 5, 3), bytes(64)),
+        model("conv2d", {**conv, "groups": 3}, (5, 5, 3), (5, 5, 4), bytes(64)),
+        model("conv2d", {**conv, "kernel_size": 9}, (5, 5, 3), (1, 1, 4), bytes(64)),
+        model("conv2d", {**conv, "kernel_size": 3, "dilation": 255}, (5, 5, 3), (1, 1, 4), bytes(64)),
+        model("depthwise_conv2d", {"kernel_size": 6}, (5, 5, 3), (1, 1, 3), bytes(64)),
+        model("global_avg_pool", {}, (12,), (12,)),
+        model("linear", {"out_features": 4}, (2, 3, 4), (2, 3, 4), bytes(64)),
+    ]
+    for status, j in zip(refusals(FIRST, todo, tmp_path), todo, strict=True):
+        assert status == "LN_BAD_SHAPE", j.what

@@ -172,7 +172,8 @@ def test_things_that_are_no_pictures_are_refused(digits):
         refusal(lambda thing=thing: engine.predict_image(thing), ImageError)
     assert "'hsv'" in refusal(lambda: engine.predict_image(np.zeros((4, 4, 3), np.uint8), "hsv"), ImageError)
     assert "has 4" in refusal(lambda: engine.predict_image(np.zeros((4, 4, 3), np.uint8), "rgba"), ImageError)
-    refusal(lambda: engine.predict_image(np.zeros((0, 4, 3), np.uint8)))
+    for shape in ((0, 4, 3), (1, 70_000, 1)):
+        assert "65535" in refusal(lambda shape=shape: engine.predict_image(np.zeros(shape, np.uint8)), ImageError)
 
 
 def test_a_net_of_plain_values_takes_no_picture():
@@ -312,6 +313,19 @@ def test_the_selftest_passes_on_what_was_written_and_names_the_operator_otherwis
     net._golden = lambda count: writer.Golden("f32", true.inputs, true.outputs, sums)
     text = refusal(InferenceEngine(net.bytes()).selftest)
     assert "maxpool2d" in text
+
+
+def test_null_pointers_and_foreign_codes_are_refused_by_the_c_code(digits):
+    from litenet.pyruntime._litenet import ffi, lib
+
+    _, engine = digits
+    model, x, pixels = engine._model, ffi.new("float[]", 784), ffi.new("uint8_t[]", 12)
+    assert lib.ln_preprocess(ffi.NULL, pixels, 2, 2, lib.LN_RGB, x) == lib.LN_NULL_POINTER
+    assert lib.ln_preprocess(model, ffi.NULL, 2, 2, lib.LN_RGB, x) == lib.LN_NULL_POINTER
+    assert lib.ln_preprocess(model, pixels, 2, 2, lib.LN_RGB, ffi.NULL) == lib.LN_NULL_POINTER
+    assert lib.ln_preprocess(model, pixels, 2, 2, 7, x) == lib.LN_BAD_CHANNELS
+    assert lib.ln_preprocess(model, pixels, 0, 2, lib.LN_RGB, x) == lib.LN_BAD_IMAGE_SIZE
+    assert lib.ln_preprocess(model, pixels, 2, 2, lib.LN_RGB, x) == lib.LN_OK
 
 
 # ---- threads

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,8 @@ def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Non
     text = json.dumps({"checkpoint": VERSION, **meta}, ensure_ascii=False)
 
     def write(file: Any) -> None:
-        np.savez(file, meta=np.frombuffer(text.encode(), np.uint8), **arrays)
+        members: dict[str, Any] = {"meta": np.frombuffer(text.encode(), np.uint8), **arrays}
+        np.savez(file, **members)
 
     write_atomically(path, write)
 
@@ -61,7 +64,8 @@ def write_atomically(path: Path, write: Any) -> None:
             f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -70,14 +74,19 @@ def load(path: str | Path) -> Checkpoint:
     if path.is_dir():
         path = run_checkpoint(path)
     try:
+        with path.open("rb") as opened:
+            if not zipfile.is_zipfile(opened):
+                raise ValueError("it is no archive of arrays")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name != "meta"}
             meta = json.loads(file["meta"].tobytes().decode()) if "meta" in file.files else {}
+        if not isinstance(meta, dict) or not isinstance(meta.get("checkpoint", VERSION), int):
+            raise ValueError("its meta is no checkpoint's")
     except FileNotFoundError:
         raise UserError(
             f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz."
         ) from None
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
         raise UserError(
             f"{path} is not a checkpoint: {error}.\n  Give the .npz that edge-train wrote, such as runs/NAME/best.npz."
         ) from None

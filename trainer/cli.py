@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def _train_parser() -> argparse.ArgumentParser:
     _common(parser)
     parser.add_argument("--lr", type=float, dest="learning_rate", metavar="X", help="learning rate")
     parser.add_argument("--schedule", choices=["constant", "step", "cosine", "one_cycle"])
-    parser.add_argument("--warmup", type=float, metavar="EPOCHS", help="epochs of linear warm-up")
+    parser.add_argument("--warmup", type=float, metavar="X", help="epochs of linear warm-up; below 1, share of the run")
     parser.add_argument("--validation-split", type=float, metavar="X", help="share held out to choose the best epoch")
     parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
     parser.add_argument("--seed", type=int)
@@ -101,7 +103,7 @@ def _plan(options: argparse.Namespace) -> int:
     if options.memory is None:
         return 0
     budget = parse_bytes(options.memory)
-    best = largest_batch(lambda b: plan_of(b).arena_bytes, lambda b: plan_of(b).lower_bound, budget)
+    best = largest_batch(lambda b: plan_of(b).arena_bytes, budget, lambda b: plan_of(b).lower_bound)
     print()
     if best == 0:
         raise UserError(
@@ -124,6 +126,10 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("give a blueprint and --data, or --resume RUN")
     if options.resume is not None and options.blueprint is not None:
         parser.error("--resume takes the blueprint from the run; give one or the other")
+    if options.resume is not None and options.out is not None:
+        parser.error("--resume goes on in the run's own folder; leave --out away")
+    if options.save_every < 0:
+        parser.error("--save-every is a number of updates")
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
@@ -134,7 +140,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     given = {name: getattr(options, name) for name in names}
     fetch = {"cache": options.data_dir}
     if options.resume is not None:
-        session = sessions.resume(options.resume, given, **fetch)
+        session = sessions.resume(options.resume, given, options.data, **fetch)
     else:
         session = sessions.start(blueprints.load(options.blueprint), options.data, given, options.out, **fetch)
     s, train = session.settings, session.train
@@ -147,18 +153,19 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         )
     display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
     stopping = _StopOnSignal()
-    with stopping:
-        result = session.run(
-            Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked), options.save_every
-        )
-    display.close()
+    events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
+    try:
+        with stopping:
+            result = session.run(events, options.save_every)
+    finally:
+        display.close()
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
     tested = session.test_best()
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
-    if tested is not None:
+    if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
     return 0

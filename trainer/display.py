@@ -19,9 +19,9 @@ def duration(seconds: float) -> str:
 class Display:
     """Call step and epoch as the loop's events. On a terminal the bar moves; elsewhere only epochs are printed."""
 
-    def __init__(self, epochs: int, batches: int, out: TextIO = sys.stderr, quiet: bool = False):
-        self.epochs, self.batches, self.out, self.quiet = epochs, batches, out, quiet
-        self.live = not quiet and out.isatty()
+    def __init__(self, epochs: int, batches: int, out: TextIO | None = None, quiet: bool = False):
+        self.epochs, self.batches, self.out, self.quiet = epochs, batches, out or sys.stderr, quiet
+        self.live = not quiet and self.out.isatty()
         self.bar: Any = None
         self.started = time.perf_counter()
         self.samples = self.done_before = 0
@@ -38,11 +38,10 @@ class Display:
             from tqdm import tqdm
 
             self.bar = tqdm(
-                total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2,
-                bar_format="{desc} {percentage:3.0f}%|{bar:20}| {postfix}",
-            )  # fmt: skip
-        self.bar.set_description(f"epoch {progress.epoch + 1}/{self.epochs}", refresh=False)
-        self.bar.set_postfix_str(self.status(progress, done), refresh=False)
+                total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2
+            )
+        where, status = f"epoch {progress.epoch + 1}/{self.epochs}", self.status(progress, done)
+        self.bar.bar_format = f"{where} {{percentage:3.0f}}%|{{bar:20}}| {status}"
         self.bar.update()
 
     def status(self, progress: Progress, done: int) -> str:

@@ -269,7 +269,7 @@ class Builder:
                 return f"{wanted} is {C}*{h}*{w}: {which} maxpool2d with stride 2 before the flatten would give it."
         if wanted == C:
             return f"{wanted} is the channels alone: a global_avg_pool instead of the flatten would give it."
-        if wanted == C * 4 * H * W:
+        if pools and wanted == C * 4 * H * W:
             return f"{wanted} is {C}*{2 * H}*{2 * W}: one maxpool2d less would give it."
         return None
 

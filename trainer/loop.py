@@ -76,7 +76,7 @@ def fit(
 ) -> str:
     """Train until the epochs are done ("done"), patience ran out ("early") or events.stop says so ("stopped").
 
-    Raises UserError when the loss is no longer finite; the checkpoints on disk are from before.
+    Raises UserError when loss or gradients are no longer finite; the checkpoints on disk are from before.
     """
     size, group = trainer.batch_size, settings.accumulation
     if len(train.x) < size:
@@ -87,7 +87,7 @@ def fit(
     micro_batches = len(train.x) // size
     updates = -(-micro_batches // group)
     schedule = settings.make_schedule(updates)
-    while progress.epoch < settings.epochs:
+    while progress.epoch < settings.epochs and not out_of_patience(settings, progress):
         started = time.perf_counter()
         for index in iterate(train, size, settings.seed, progress.epoch, progress.batch):
             first = progress.batch % group == 0
@@ -99,11 +99,7 @@ def fit(
                 progress.updates += 1
             _count(progress, metrics, size)
             progress.micro_step = trainer.micro_step
-            if not isfinite(metrics["loss"]):
-                raise UserError(
-                    f"The loss became {metrics['loss']} in epoch {progress.epoch + 1}, batch {progress.batch}.\n"
-                    "  Lower the learning rate, or add --clip-norm 1. The last good checkpoint is kept."
-                )
+            _check_finite(progress, metrics)
             events.step(progress, metrics)
             if save_every and last and progress.updates % save_every == 0:
                 events.save("last")
@@ -112,7 +108,7 @@ def fit(
                 events.save("last")
                 return "stopped"
         progress.seconds += time.perf_counter() - started
-        row = _end_epoch(trainer, validation, progress)
+        row = _end_epoch(trainer, validation, progress, schedule.lr(progress.updates - 1))
         better = _note_best(settings.early_stopping, progress, row)
         progress.history.append(row)
         progress.epoch += 1
@@ -121,11 +117,14 @@ def fit(
         if better:
             events.save("best")
         events.save("last")
-        if settings.early_stopping and progress.stale >= settings.early_stopping["patience"]:
-            return "early"
-        if events.stop() and progress.epoch < settings.epochs:
+        if events.stop() and progress.epoch < settings.epochs and not out_of_patience(settings, progress):
             return "stopped"
-    return "done"
+    return "early" if out_of_patience(settings, progress) else "done"
+
+
+def out_of_patience(settings: Settings, progress: Progress) -> bool:
+    """Whether early stopping ends the run here."""
+    return settings.early_stopping is not None and progress.stale >= settings.early_stopping["patience"]
 
 
 def _update(trainer: Trainer, settings: Settings, metrics: dict[str, float], group: int) -> None:
@@ -141,6 +140,15 @@ def _update(trainer: Trainer, settings: Settings, metrics: dict[str, float], gro
     if settings.clip_norm and norm > settings.clip_norm:
         gradients *= gradients.dtype.type(settings.clip_norm / norm)
     trainer.optimizer.update(trainer.model.weights, gradients)
+
+
+def _check_finite(progress: Progress, metrics: dict[str, float]) -> None:
+    for key, name in (("loss", "loss"), ("grad_norm", "norm of the gradients")):
+        if not isfinite(metrics.get(key, 0.0)):
+            raise UserError(
+                f"The {name} became {metrics[key]} in epoch {progress.epoch + 1}, batch {progress.batch}.\n"
+                "  Lower the learning rate, or add --clip-norm 1. What was saved before is kept."
+            )
 
 
 def _count(progress: Progress, metrics: dict[str, float], size: int) -> None:
@@ -166,12 +174,12 @@ def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, 
     return better
 
 
-def _end_epoch(trainer: Trainer, validation: Dataset | None, progress: Progress) -> dict[str, Any]:
+def _end_epoch(trainer: Trainer, validation: Dataset | None, progress: Progress, lr: float) -> dict[str, Any]:
     """The row of metrics of the epoch just done. selection_loss is what "best" means."""
     row: dict[str, Any] = {
         "epoch": progress.epoch + 1,
         "updates": progress.updates,
-        "learning_rate": trainer.optimizer.lr,
+        "learning_rate": lr,
         "train_loss": progress.loss_sum / progress.seen,
         "train_accuracy": progress.correct / progress.seen if trainer.classes else None,
         "grad_norm_mean": progress.norm_sum / max(progress.norms, 1),

@@ -70,13 +70,16 @@ def _shared(plan: Plan, buffer: int, moving: list[Buffer]) -> bool:
     )
 
 
-def largest_batch(arena_bytes: Callable[[int], int], bound: Callable[[int], int], budget: int) -> int:
+def largest_batch(
+    arena_bytes: Callable[[int], int], budget: int, bound: Callable[[int], int] | None = None
+) -> int:
     """The largest batch whose arena fits the budget; 0 if not even one sample does.
 
     A larger batch may need a little less, where its buffers happen to fall into place better. Its lower bound never
-    does, so what lies between the two answers of bisection is tried, from above (at most TRIES batches).
+    does: with `bound`, what lies between the two answers of bisection is tried, from above (at most TRIES batches).
     """
-    found, most = _bisect(arena_bytes, budget), _bisect(bound, budget)
+    found = _bisect(arena_bytes, budget)
+    most = _bisect(bound, budget) if bound else found
     return next((b for b in range(min(most, found + TRIES), found, -1) if arena_bytes(b) <= budget), found)
 
 

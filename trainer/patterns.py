@@ -27,7 +27,7 @@ def _residual(b: Builder, layer: Layer, x: int, name: str) -> int:
     if b.shape(main) != b.shape(side):
         remedy = 'Write "shortcut": "projection" for a 1x1 convolution that fits.'
         if layer.fields.get("shortcut") == "projection":
-            remedy = 'No 1x1 convolution fits: add "padding": "same" to its layers, or write the shortcut\'s own layers.'
+            remedy = 'No 1x1 convolution fits: write "padding": "same" in its layers, or a shortcut of layers.'
         raise UserError(
             f"{layer.where}: its layers give {shape_text(b.shape(main))}, the shortcut {shape_text(b.shape(side))}; "
             f"they are added, so both must be equal.\n  {remedy}"

@@ -72,7 +72,7 @@ class Launch:
     """
 
     name: str
-    kind: str  # load, forward, loss, backward, update, clip
+    kind: str  # load, forward, loss, backward, sum, update, clip
     node: Node | None
     reads: dict[str, str]
     writes: dict[str, str]
@@ -94,6 +94,7 @@ class Plan:
     persistent_bytes: int
     arena_bytes: int
     lower_bound: int
+    renames: tuple[tuple[int, str, str], ...]  # (launch from which on it holds, new value, value whose bytes it is)
 
     def view(self, name: str) -> tuple[int, Shape, str]:
         """(offset, shape, dtype) of a value."""
@@ -346,6 +347,7 @@ class _Draft:
             persistent,
             persistent + transient,
             persistent + bound,
+            tuple(self.renames),
         )
 
     def last_reads(self) -> dict[str, int]:

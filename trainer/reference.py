@@ -69,7 +69,7 @@ def page() -> str:
     )
     kinds = ", ".join(f"`{kind}`" for kind in KINDS)
     parts.append(
-        f"### Weights\n\n{kinds}.\n\n`auto` is `kaiming` before a relu and its like and `xavier` elsewhere; `kaiming` is "
+        f"### Weights\n\n{kinds}.\n\n`auto` is `kaiming` before a relu and its like, `xavier` elsewhere; `kaiming` is "
         "`kaiming_normal`, `xavier` is `xavier_uniform`. Formulas: `trainer/init.py`.\n"
     )
     for title, table in (("Losses", losses.FIELDS), ("Optimizers", optimizers.FIELDS), ("Schedules", schedules.FIELDS)):

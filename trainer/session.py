@@ -7,6 +7,7 @@ import io
 import json
 import time
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from . import checkpoint, loop
 from .data.dataset import Dataset, mean_std, split
 from .data.load import open_source
 from .errors import UserError
-from .settings import Settings, settings_for
-from .trainer import Evaluation, Trainer
+from .settings import Settings, option, settings_for
+from .trainer import Evaluation, Trainer, fits
 
 
 @dataclass
@@ -96,6 +97,10 @@ def start(
 ) -> Session:
     """A new run: everything is checked, and planned, before the folder is made."""
     settings = settings_for(blueprint, given)
+    if folder is not None and any((folder / name).exists() for name in ("best.npz", "last.npz")):
+        raise UserError(
+            f"{folder} holds a run already.\n  Go on with it by --resume {folder}, or choose another folder with --out."
+        )
     splits = open_source(source, **fetch)
     mean, std = _normalisation(blueprint, splits.train)
     data = {
@@ -112,30 +117,34 @@ def start(
     return _assemble(blueprint, settings, splits, data, folder or free_folder(blueprint.name), loop.Progress())
 
 
-def resume(path: Path, given: dict[str, Any], **fetch: Any) -> Session:
-    """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data."""
+def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch: Any) -> Session:
+    """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data. The data may
+    have moved: `source` is then where they are now."""
     folder = path if path.is_dir() else path.parent
     saved = checkpoint.load(folder / "last.npz" if path.is_dir() else path)
     meta = saved.meta
-    if "progress" not in meta:
+    if not meta.get("progress"):
         raise UserError(f"{saved.where} holds weights only.\n  Resume from a run folder or its last.npz.")
-    changed = sorted(k for k, v in given.items() if v is not None and k != "epochs")
+    changed = sorted(option(k) for k, v in given.items() if v is not None and k != "epochs")
     if changed:
         raise UserError(
             f"--resume continues with the run's own settings, but {', '.join(changed)} was given anew.\n"
             "  Leave it out, or start a new run."
         )
-    settings = Settings(**(meta["settings"] | {k: v for k, v in given.items() if k == "epochs" and v}))
-    splits = open_source(meta["data"]["source"], **fetch)
-    if splits.train.hash() != meta["data"]["hash"]:
+    settings = Settings(**meta["settings"])
+    if given.get("epochs") is not None:
+        settings = replace(settings, epochs=blueprints.check_train("epochs", given["epochs"], option("epochs")))
+    data = meta["data"] | ({"source": str(source)} if source is not None else {})
+    splits = open_source(data["source"], **fetch)
+    if splits.train.hash() != data["hash"]:
         raise UserError(
-            f"{meta['data']['source']}: the data are not those the run in {folder} was started with "
-            f"(hash {splits.train.hash()}, expected {meta['data']['hash']}).\n"
-            "  Bring the old data back, or start a new run."
+            f"{data['source']}: the data are not those the run in {folder} was started with "
+            f"(hash {splits.train.hash()}, expected {data['hash']}).\n"
+            "  Bring the old data back (--data tells where they are now), or start a new run."
         )
     values = dict(meta["progress"])
     t = values.pop("t")
-    session = _assemble(saved.blueprint, settings, splits, meta["data"], folder, loop.Progress.from_dict(values))
+    session = _assemble(saved.blueprint, settings, splits, data, folder, loop.Progress.from_dict(values))
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
@@ -171,27 +180,48 @@ def _assemble(
 def _check_fit(trainer: Trainer, train: Dataset, data: dict[str, Any]) -> None:
     """Input and number of classes, before anything runs."""
     where, shape = trainer.blueprint.where, trainer.graph.input_shape
-    size, wanted = train.x[0].size, 1
-    for n in shape:
-        wanted *= n
-    if size != wanted:
-        found = list(train.x.shape[1:])
+    if not fits(train.shape, shape):
+        found = list(train.shape)
         raise UserError(
-            f"{where}: input_shape is {list(trainer.blueprint.input_shape)}, {wanted} values, but a sample of "
-            f"{train.name} is {' x '.join(map(str, found))} = {size} values.\n"
+            f"{where}: input_shape is {list(trainer.blueprint.input_shape)}, {prod(shape)} values, but a sample of "
+            f"{train.name} is {' x '.join(map(str, found))} = {prod(found)} values.\n"
             f"  Write \"input_shape\": {[found[-1], *found[:-1]] if len(found) == 3 else found}."
         )
-    if train.classes:
+    if not train.classes:
+        _check_values(trainer, train)
+    else:
         outputs, classes = trainer.graph.output_shape[-1], int(train.y.max()) + 1
-        if outputs < classes:
+        yes_or_no = trainer.loss.name == "bce" and outputs == 1 and classes <= 2
+        if outputs < classes and not yes_or_no:
             raise UserError(
                 f"{where}: the last layer has {outputs} outputs, but {train.name} has {classes} classes.\n"
                 f"  Write \"out_features\": {classes} in the last layer."
+            )
+        given = trainer.blueprint.labels
+        if given is not None and len(given) != outputs and not yes_or_no:
+            raise UserError(
+                f"{where}: labels has {len(given)} names, but the last layer has {outputs} outputs.\n"
+                "  Give one name for each output."
             )
         if data["labels"] and len(data["labels"]) != outputs:
             data["labels"] = None if len(data["labels"]) > outputs else data["labels"] + [
                 str(i) for i in range(len(data["labels"]), outputs)
             ]
+
+
+def _check_values(trainer: Trainer, train: Dataset) -> None:
+    """Where the answers are values, the loss takes values, and the net puts out as many."""
+    where, outputs, values = trainer.blueprint.where, prod(trainer.graph.output_shape), train.y[0].size
+    if trainer.loss.classification:
+        raise UserError(
+            f"{where}: the loss is {trainer.loss.name}, but the answers of {train.name} are values, no class numbers.\n"
+            '  Write "loss": "mse", or store class numbers as whole numbers.'
+        )
+    if outputs != values:
+        raise UserError(
+            f"{where}: the last layer gives {outputs} values, but an answer of {train.name} has {values}.\n"
+            f'  Write "out_features": {values} in the last layer.'
+        )
 
 
 def _normalisation(blueprint: blueprints.Blueprint, train: Dataset) -> tuple[list[float] | None, list[float] | None]:

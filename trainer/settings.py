@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import blueprint as blueprints
-from .fields import Options
+from .fields import Options, check
 from .schedules import Schedule, amount_to_steps, make_schedule
 
 
@@ -43,6 +43,11 @@ class Settings:
         return make_schedule(options, self.learning_rate, total, warmup, updates_an_epoch)
 
 
+def option(name: str) -> str:
+    """How a setting is spelled on the command line."""
+    return {"batch_size": "--batch", "learning_rate": "--lr"}.get(name, "--" + name.replace("_", "-"))
+
+
 def settings_for(blueprint: blueprints.Blueprint, given: dict[str, Any]) -> Settings:
     """Settings from a blueprint and what a user gave on the command line (None: not given)."""
     over: dict[str, Any] = {}
@@ -52,10 +57,10 @@ def settings_for(blueprint: blueprints.Blueprint, given: dict[str, Any]) -> Sett
         if name == "schedule":
             over[name] = Options(value)
         elif name == "early_stopping":
-            rules = {f.name: f.default for f in blueprints.EARLY_STOPPING}
-            over[name] = rules | {"patience": value}
+            rules = {f.name: f.default for f in blueprints.EARLY_STOPPING} | blueprint.train.get(name, {})
+            over[name] = rules | {"patience": check(blueprints.EARLY_STOPPING[0], value, option(name))}
         else:
-            over[name] = blueprints.check_train(name, value, "--" + name.replace("_", "-"))
+            over[name] = blueprints.check_train(name, value, option(name))
     values = blueprints.train_settings(blueprint, over)
     schedule = values["schedule"] or Options("constant")
     return Settings(**values | {"schedule": {"type": schedule.type, **schedule.fields}})

@@ -15,8 +15,8 @@ and the same step taken apart, with everything it computes in the open:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ class Evaluation:
 
 
 class BoundOptimizer:
-    """The optimiser with its state in the arena. Replace `update` to try another rule."""
+    """The optimiser with its state in the arena. Replace `update` to try another rule (Trainer's update="end")."""
 
     def __init__(self, rule: Optimizer, graph: Graph, states: dict[str, NamedVector], lr: float):
         self.rule, self.states, self.lr, self.t = rule, states, lr, 0
@@ -112,6 +112,7 @@ class Trainer:
         rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
         self.optimizer = BoundOptimizer(rule, self.graph, self._states(rule), rate)
         self.micro_step = 0  # forward passes so far: the counter of dropout's random numbers
+        self._kept = 0  # samples of a forward() whose values still lie in the arena
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
 
@@ -155,19 +156,21 @@ class Trainer:
             self.optimizer.update(self.model.weights, self.gradients)
         return metrics
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the loop says what became infinite, and where
     def micro(self, x: np.ndarray, y: np.ndarray, accumulate: bool = False) -> dict[str, float]:
         """Forward, loss and backward of one (micro-)batch; with accumulate, gradients add to the earlier ones.
 
         With update="immediate" each tensor is updated as soon as its gradient is complete.
         """
         rows, squares, metrics = len(x), {}, {}
+        self._kept = 0
         immediate = self.update_mode == "immediate"
         if immediate:
             self.optimizer.t += 1
         for index, launch in enumerate(self.plan.launches):
             if launch.kind == "load":
                 self._load(self.plan, x)
-                self.backend.array(self.plan, "target", rows)[...] = y.reshape(rows, *self.target[0])
+                self.backend.array(self.plan, "target", rows)[...] = self._answers(y, rows)
             elif launch.kind == "forward":
                 self.backend.forward(self.plan, launch, rows, self.seed, self.micro_step)
             elif launch.kind == "loss":
@@ -193,17 +196,33 @@ class Trainer:
 
     def _load(self, plan: Plan, x: np.ndarray) -> None:
         into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
-        if x[:1].size != into[:1].size:
+        if not 0 < len(x) <= plan.batch:
+            raise UserError(
+                f"The batch holds {len(x)} samples, but the net is planned for 1 to {plan.batch}.\n"
+                f"  Give fewer at a time, or make the trainer with batch_size={len(x)}."
+            )
+        if not fits(x.shape[1:], into.shape[1:]):
             raise UserError(
                 f"A sample of {x.shape[1:]} values does not fit the net's input {into.shape[1:]} (height, width, "
                 "channels).\n  Give data of that shape, or change input_shape in the blueprint."
             )
         if x.dtype == np.uint8:
-            channels = x.shape[-1] if x.ndim == 4 else 1
+            x = x if x.ndim == 4 else x[..., None]
+            channels = x.shape[-1]
             mean, std = self.mean or (0.0,) * channels, self.std or (255.0,) * channels
             to_input(x, mean, std, out=into.reshape(x.shape))
         else:
             np.copyto(into, x.reshape(into.shape))
+
+    def _answers(self, y: np.ndarray, rows: int) -> np.ndarray:
+        """y as the loss compares with it: (rows, *target)."""
+        y, shape = np.asarray(y), (rows, *self.target[0])
+        if y.size != prod(shape):
+            raise UserError(
+                f"Answers of shape {y.shape} do not fit {rows} samples: {self.loss.name} needs {shape}.\n"
+                "  Give one class number a sample, or as many values as the net puts out."
+            )
+        return y.reshape(shape)
 
     def _loss(self, launch: Launch, rows: int) -> dict[str, float]:
         z = self.backend.array(self.plan, launch.reads["z"], rows)
@@ -219,35 +238,41 @@ class Trainer:
     # ---- the step taken apart
 
     def forward(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Run the forward launches one at a time. Copies of every layer's output by name, and "output"."""
-        x, seen = np.asarray(x), {}
-        for index, launch in enumerate(self._until("loss")):
+        """Run the forward launches one at a time. Copies of every layer's output by name, and "output".
+
+        A layer that is fused with the activation after it has no output of its own, nor has a last softmax that the
+        loss includes.
+        """
+        x, seen = np.asarray(x), dict[str, np.ndarray]()
+        for index, launch in enumerate(self.plan.launches):
+            if launch.kind == "loss":
+                break
             if launch.kind == "load":
                 self._load(self.plan, x)
             else:
                 self.backend.forward(self.plan, launch, len(x), self.seed, self.micro_step)
-                seen[launch.writes["y"]] = self.backend.array(self.plan, launch.writes["y"], len(x)).copy()
+            self._copy_new(index, len(x), seen)
             self.backend.after(self.plan, index)
-        tensors = self.graph.tensors
-        out = {name: self._output_of(t, seen, len(x)) for name, t in self.graph.layers.items()}
-        out["output"] = seen[tensors[self.graph.outputs[0]].name]
-        return {name: array for name, array in out.items() if array is not None}
+        self._kept = len(x)
+        out = self._by_layer(seen)
+        out["output"] = seen[self.graph.tensors[self.graph.outputs[0]].name]
+        return out
 
-    def _output_of(self, t: int, seen: dict[str, np.ndarray], rows: int) -> np.ndarray | None:
-        """The copied output of tensor t; a view (flatten) is taken from what it renames."""
-        name = self.graph.tensors[t].name
-        if name in seen:
-            return seen[name]
-        node = next((n for n in self.graph.nodes if n.output == t), None)
-        if node is None or node.inputs[0] == self.graph.input:
-            return None
-        source = self._output_of(node.inputs[0], seen, rows)
-        return None if source is None else source.reshape(rows, *self.graph.tensors[t].shape)
+    def _copy_new(self, index: int, rows: int, seen: dict[str, np.ndarray]) -> None:
+        """Copy what launch `index` has put out for each sample, and what is only another name of it (a flatten)."""
+        renamed = (new for at, new, _ in self.plan.renames if at == index + 1)
+        for name in (*self.plan.launches[index].writes.values(), *renamed):
+            if self.plan.values[name].batched:
+                seen[name] = self.backend.array(self.plan, name, rows).copy()
+
+    def _by_layer(self, seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Arrays by tensor as arrays by blueprint layer."""
+        names = {layer: self.graph.tensors[t].name for layer, t in self.graph.layers.items()}
+        return {layer: seen[name] for layer, name in names.items() if name in seen}
 
     def criterion(self, output: np.ndarray, y: np.ndarray) -> Loss:
         """The loss of an output, which carries its own gradient for `backward`."""
-        y = np.asarray(y).reshape(len(output), *self.target[0])
-        value, gradient = self.loss(np.asarray(output), y)
+        value, gradient = self.loss(np.asarray(output), self._answers(y, len(output)))
         return Loss(value, gradient)
 
     def backward(self, loss: Loss, activations: dict[str, np.ndarray] | None = None) -> NamedVector:
@@ -255,40 +280,36 @@ class Trainer:
         the layers' outputs by name. The arena keeps what backward needs: `activations` may be left out."""
         if self.update_mode != "end":
             raise UserError('backward() needs a trainer made with update="end".')
-        rows, seen = len(loss.gradient), {}
+        rows, seen = len(loss.gradient), dict[str, np.ndarray]()
+        if self._kept != rows:
+            raise UserError(
+                "backward() needs a forward() of the same batch right before it: it reads what that left in the arena, "
+                "where every other step, infer() and backward() itself write."
+            )
+        self._kept = 0
         start = next(i for i, launch in enumerate(self.plan.launches) if launch.kind == "loss")
         dz = self.plan.launches[start].writes["dz"]
         np.copyto(self.backend.array(self.plan, dz, rows), loss.gradient)
-        seen[dz.removeprefix("d:")] = loss.gradient.copy()
+        self._copy_new(start, rows, seen)
         self.backend.after(self.plan, start)
         for index, launch in enumerate(self.plan.launches[start + 1 :], start + 1):
             if launch.kind == "backward":
                 self.backend.backward(self.plan, launch, rows, self.seed, self.micro_step)
             elif launch.kind == "sum":
                 self.backend.add(self.plan, launch, rows)
-            for name in launch.writes.values():
-                if self.plan.values[name].batched:
-                    tensor = name.removeprefix("d:").rstrip("+")
-                    seen[tensor] = self.backend.array(self.plan, name, rows).copy()
-            if launch.kind in ("backward", "sum"):
-                self.backend.after(self.plan, index)
+            self._copy_new(index, rows, seen)
+            self.backend.after(self.plan, index)
         self.micro_step += 1
         gradients = NamedVector(np.array(self.gradients), self.gradients.places)
-        by_layer = {layer: seen.get(self.graph.tensors[t].name) for layer, t in self.graph.layers.items()}
-        gradients.activations = {k: v for k, v in by_layer.items() if v is not None}  # type: ignore[attr-defined]
+        gradients.activations = self._by_layer({name[2:].rstrip("+"): array for name, array in seen.items()})
         return gradients
-
-    def _until(self, kind: str) -> Iterator[Launch]:
-        for launch in self.plan.launches:
-            if launch.kind == kind:
-                return
-            yield launch
 
     # ---- using the net as it is
 
     def infer(self, x: np.ndarray) -> np.ndarray:
-        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics): a copy."""
-        rows = len(x)
+        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics): a copy.
+        Of a net that ends in a softmax which the loss includes, the logits."""
+        rows, self._kept = len(x), 0
         for index, launch in enumerate(self.eval_plan.launches):
             if launch.kind == "load":
                 self._load(self.eval_plan, x)
@@ -302,9 +323,8 @@ class Trainer:
         """Loss and accuracy over a whole set, batch by batch."""
         total, correct, predictions = 0.0, 0, []
         for start in range(0, len(x), self.batch_size):
-            t = np.asarray(y[start : start + self.batch_size])
-            t = t.reshape(len(t), *self.target[0])
             z = self.infer(x[start : start + self.batch_size])
+            t = self._answers(y[start : start + self.batch_size], len(z))
             total += self.loss(z, t)[0] * len(t)
             predicted = self.loss.predictions(z, t)
             if predicted is not None:
@@ -343,13 +363,21 @@ def sum_of_squares(g: np.ndarray) -> float:
     return float(flat @ flat)
 
 
+def fits(sample: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a sample can be read as the net's input: as many values, and if it is an image too, of that shape."""
+    return prod(sample) == prod(shape) and (len(sample) != len(shape) or sample == shape)
+
+
 def target_of(graph: Graph, classes: bool) -> tuple[tuple[int, ...], str]:
     """(shape without batch, dtype) of what the loss compares the output with: a class number, or values."""
     return ((), "i32") if classes else (graph.output_shape, "f32")
 
 
 def check_loss(blueprint: blueprints.Blueprint, graph: Graph, loss: Any, classes: bool) -> None:
-    """The last layer must give what the loss reads: one row of scores where the answer is a class."""
+    """There must be something to train, and the last layer must give what the loss reads: one row of scores where
+    the answer is a class."""
+    if not graph.trainable:
+        raise UserError(f"{blueprint.where}: no layer has weights to train.\n  Add at least one, such as a linear.")
     loss.check_outputs(graph.output_shape[-1], blueprint.where)
     if classes and len(graph.output_shape) != 1:
         raise UserError(

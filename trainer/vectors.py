@@ -17,6 +17,7 @@ class NamedVector(np.ndarray):
     """
 
     places: dict[str, tuple[int, tuple[int, ...]]]
+    activations: dict[str, np.ndarray]  # of Trainer.backward alone: the gradients of the layers' outputs
 
     def __new__(cls, flat: np.ndarray, places: dict[str, tuple[int, tuple[int, ...]]]) -> NamedVector:
         vector = np.asarray(flat).view(cls)
@@ -25,6 +26,14 @@ class NamedVector(np.ndarray):
 
     def __array_finalize__(self, obj: Any) -> None:
         self.places = getattr(obj, "places", {}) if self.shape == getattr(obj, "shape", None) else {}
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """The result of a function of the vector: itself if changed in place, a plain number if it is one."""
+        if array is self:
+            return self
+        if array.ndim == 0:
+            return array[()]
+        return NamedVector(array, self.places if array.shape == self.shape else {})
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):

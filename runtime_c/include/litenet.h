@@ -15,7 +15,8 @@
  *     ln_run(&m, arena, ln_arena_bytes(&m), x, y);
  *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
- * What a .bin holds, byte by byte, is described in FORMAT.md.
+ * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
+ * file then takes ten times as long.
  */
 #ifndef LITENET_H
 #define LITENET_H
@@ -106,7 +107,7 @@ typedef struct ln_op {
 /* Point m at the model in bin[0..len). Nothing is copied: bin must outlive m and not change. It starts at a multiple
  * of 4, as weights are used where they lie; a multiple of 64 is fastest.
  * Every count, offset and size of the file is checked here, so that ln_run checks none.
- * On failure m holds only what ln_explain needs; the other calls refuse it with the same status. */
+ * On failure m holds only what ln_explain needs; ln_run and ln_selftest then refuse it with the same status. */
 ln_status ln_open(ln_model *m, const void *bin, size_t len);
 
 /* Bytes of arena ln_run needs; the same for every run of one model. The arena starts at a multiple of 16. */

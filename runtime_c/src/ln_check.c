@@ -7,6 +7,7 @@
  *   order     operators read only what earlier ones wrote, and each operator's own shape rule
  *   arena     no two tensors that live at the same time share bytes
  * The last looks at operators x tensors, at most 4096 x 4097 pairs; the others are linear. */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 static int fits(uint64_t len, uint64_t at, uint64_t n) /* [at, at+n) inside len bytes */
@@ -84,7 +85,7 @@ static ln_status check_tensors(ln_model *m)
                 return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, rec + 8, out_elements, LN_MAX_ELEMENTS);
         }
     }
-    if (out_elements == 0) return ln_fail(m, LN_BAD_FLAGS, -1, m->program_at, 0, LN_FLAG_OUTPUT);
+    if (out_elements == 0) return ln_fail(m, LN_BAD_FLAGS, -1, 90, 0, LN_FLAG_OUTPUT);
     return check_header_shape(m, 0, 24, 28);
 }
 
@@ -148,9 +149,10 @@ static ln_status check_op(ln_model *m, uint32_t i)
 
     ln_get_op(m, i, &op);
     const ln_op_facts *facts = ln_facts(op.id);
-    if (facts == NULL) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op.id, LN_OP_END);
+    if (facts == NULL) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op.id, 0);
     if (op.activation >= LN_ACT_END || (op.activation && !facts->activation))
-        return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation, facts->activation);
+        return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation,
+                       facts->activation ? LN_ACT_END : 0);
     if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
     if ((s = check_indices(m, i, &op, facts->n_inputs)) != LN_OK) return s;
     if ((s = check_weights(m, i, &op, facts->layout)) != LN_OK) return s;

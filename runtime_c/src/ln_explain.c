@@ -2,6 +2,7 @@
  *
  * m->at, an offset in the file, decides the place: a header field, a tensor record, an operator record. What found
  * and expected mean is decided where ln_fail is called; each case of `detail` says it in words. */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 /* ---- the pen: counts all it is given, keeps what fits */
@@ -32,10 +33,9 @@ static void put_number(pen *p, uint64_t n)
     while (count) put_char(p, digits[--count]);
 }
 
-static void put_hex(pen *p, uint32_t bits)
+static void put_hex(pen *p, uint32_t bits, int digits)
 {
-    put(p, "0x");
-    for (int shift = 28; shift >= 0; shift -= 4) put_char(p, "0123456789ABCDEF"[bits >> shift & 15]);
+    while (digits-- > 0) put_char(p, "0123456789ABCDEF"[bits >> 4 * digits & 15]);
 }
 
 /* To about six digits: 0.0123457, 255, 3.5e+12. */
@@ -197,7 +197,9 @@ static void put_shapes(pen *p, const ln_model *m)
 
 static const char *preprocess_detail(const ln_model *m)
 {
-    if (m->at < 96) return "%h is %n; %N is expected, as the input is a picture";
+    if (m->at < 96)
+        return m->at == 28 || m->at == 32 ? "%h is %n; at most %N is expected, as the input is a picture"
+                                          : "%h is %n; %N is expected, as the input is a picture";
     if (m->at < 100 || m->at >= 124)
         return m->expected ? "%h is %n; 0 to %N is expected"
                            : "%h is %n; 0 is expected, as the input is no picture";
@@ -212,8 +214,10 @@ static const char *lifetime_detail(const ln_model *m, uint32_t field)
     if (m->found >= m->op_count)
         return field == 28 ? "its first operator is %n; a number below %N is expected"
                            : "its last operator is %n; a number below %N is expected";
-    if (field == 28) return "its first operator is %n, which does not write it";
-    if (m->expected < m->op_count) return "its last operator is %n, but it is still read by %N";
+    if (field == 28)
+        return m->record == 0 ? "its first operator is %n; 0 is expected, as it is the input"
+                              : "its first operator is %n, which does not write it";
+    if (m->expected < m->op_count) return "its last operator is %n, but operator %N still reads it";
     return "its last operator is %n, which is not where its life ends";
 }
 
@@ -241,8 +245,9 @@ static const char *selftest_detail(const ln_model *m, uint32_t field)
                                  : "%o, golden input %i: the mean of |y| is %r, and was %R at export";
 }
 
-/* The sentence without its remedy. %n %x %r: found as a number, in hex, as a float32; %N %X %R: expected. %h: the
- * header field. %a: the attribute and its range. %s: shapes from and to. %o: the operator. %i: golden input. */
+/* The sentence without its remedy. %n %x %r: found as a number, in hex, as a float32; %N %X %R: expected. %b: found as
+ * four bytes. %h: the header field. %a: the attribute and its range. %s: shapes from and to. %o: the operator. %i:
+ * the golden input. */
 static const char *detail(const ln_model *m)
 {
     uint32_t field;
@@ -251,8 +256,8 @@ static const char *detail(const ln_model *m)
     switch (m->status) {
     case LN_NOT_LITENET:
         return m->found == 0 || m->found == 0xFFFFFFFFu
-                   ? "it starts with %x, a model with %X: nothing seems to have been written here"
-                   : "it starts with %x, a model with %X";
+                   ? "it starts with%b, a model with 4C 4E 45 54: nothing seems to have been written here"
+                   : "it starts with%b, a model with 4C 4E 45 54 (LNET)";
     case LN_TRUNCATED: return "it has %n of %N bytes";
     case LN_EXTRA_BYTES: return "it has %n bytes; its header says %N";
     case LN_BAD_HEADER_CRC: return "the checksum of the header is %x; %X is stored";
@@ -268,14 +273,16 @@ static const char *detail(const ln_model *m)
         return part == IN_OP ? "the type of its weights is %n; %N is expected"
                              : "its type is %n; %N is expected";
     case LN_BAD_RANK: return "its rank is %n; 1 to %N is expected";
-    case LN_BAD_DIM: return m->expected ? "a dimension is %n" : "an unused dimension is %n; 0 is expected";
+    case LN_BAD_DIM:
+        return m->expected ? "a dimension is %n; at least %N is expected"
+                           : "an unused dimension is %n; %N is expected";
     case LN_TENSOR_TOO_LARGE: return "it makes %n elements; at most %N are allowed";
     case LN_BAD_FLAGS:
         return m->record < 0                   ? "no tensor is marked as output"
                : m->expected == LN_FLAG_INPUT ? "its flags are %n; %N is expected"
                                               : "its flags are %n; 0 or %N is expected";
     case LN_BAD_SCALE:
-        return field == 7 ? "its zero point is %n; %N is expected" : "its scale is %r; %R is expected";
+        return field == 7 ? "its zero point is byte %n; %N is expected" : "its scale is %r; %R is expected";
     case LN_OUTSIDE_ARENA:
         return m->bin[ln_tensor_record(m, (uint32_t)m->record) + 6]
                    ? "its arena offset is %n; %N is expected, as the caller holds it"
@@ -285,8 +292,10 @@ static const char *detail(const ln_model *m)
     case LN_OVERLAP:
         return part == IN_OP ? "its scratch memory shares bytes with tensor %n, alive at operator %N"
                              : "it shares bytes with tensor %n, alive at operator %N";
-    case LN_UNKNOWN_OP: return "its number is %n; numbers below %N are known";
-    case LN_BAD_ACTIVATION: return m->expected ? "its activation is %n" : "its activation is %n, but it takes none";
+    case LN_UNKNOWN_OP: return "its number is %n";
+    case LN_BAD_ACTIVATION:
+        return m->expected ? "its activation is %n; a number below %N is expected"
+                           : "its activation is %n, but it takes none";
     case LN_BAD_ALGORITHM: return "its algorithm is %n; %N is expected";
     case LN_BAD_ATTRIBUTE:
         return m->found == LN_NO_TENSOR ? "its attributes do not suit %s"
@@ -335,8 +344,14 @@ static void put_detail(pen *p, const ln_model *m, const char *s)
         switch (*++s) {
         case 'n': put_number(p, m->found); break;
         case 'N': put_number(p, m->expected); break;
-        case 'x': put_hex(p, (uint32_t)m->found); break;
-        case 'X': put_hex(p, (uint32_t)m->expected); break;
+        case 'x': put(p, "0x"), put_hex(p, (uint32_t)m->found, 8); break;
+        case 'X': put(p, "0x"), put_hex(p, (uint32_t)m->expected, 8); break;
+        case 'b':
+            for (int shift = 0; shift < 32; shift += 8) {
+                put_char(p, ' ');
+                put_hex(p, (uint32_t)m->found >> shift, 2);
+            }
+            break;
         case 'r': put_float(p, ln_float_of((uint32_t)m->found)); break;
         case 'R': put_float(p, ln_float_of((uint32_t)m->expected)); break;
         case 'h': put(p, header_field(m->at)); break;

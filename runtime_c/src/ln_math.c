@@ -3,14 +3,15 @@
 
 #include "ln_ops.h"
 
-/* The root of mantissa times 2^24, bit by bit as on paper: after the loop, root^2 + rest = mantissa * 2^24. */
+/* x = mantissa * 2^(exponent-23) with an even exponent, so sqrt(x) = sqrt(mantissa * 2^25) * 2^(exponent/2 - 24).
+ * That root is a whole number of 25 bits and a rest, and is found bit by bit, as on paper. */
 float ln_sqrtf(float x)
 {
-    uint32_t bits = ln_to_bits(x);
+    const uint32_t bits = ln_to_bits(x);
     if (x != x || bits == 0x7F800000u || (bits & 0x7FFFFFFFu) == 0) return x; /* NaN, inf, zeros */
     if (bits & 0x80000000u) return ln_from_bits(0x7FC00000u);
 
-    int32_t exponent = (int32_t)(bits >> 23) - 127; /* x = mantissa * 2^(exponent - 23), mantissa of 24 bits */
+    int32_t exponent = (int32_t)(bits >> 23) - 127;
     uint32_t mantissa = bits & 0x007FFFFFu;
     if (exponent == -127) {
         exponent = -126;
@@ -22,14 +23,13 @@ float ln_sqrtf(float x)
         mantissa <<= 1;
         exponent--;
     }
-    uint64_t rest = (uint64_t)mantissa << 25; /* the root of this has 25 bits: 24, and one to round by */
-    uint64_t root = 0;
+    uint64_t rest = (uint64_t)mantissa << 25, root = 0;
     for (uint64_t bit = (uint64_t)1 << 48; bit; bit >>= 2) {
         const int fits = rest >= root + bit;
         if (fits) rest -= root + bit;
         root = (root >> 1) + (fits ? bit : 0);
     }
-    /* a root never lies halfway between two floats, so the last bit alone decides */
+    /* 24 bits and one to round by, which decides alone: a root never lies halfway between two floats */
     const uint32_t rounded = (uint32_t)((root + 1) >> 1);
     return ln_from_bits((uint32_t)(exponent / 2 + 126) * 0x00800000u + rounded);
 }

@@ -3,6 +3,7 @@
  *
  * Nothing is believed before it is tested, and tests are written so that they cannot wrap: a sum of 32-bit numbers
  * of the file is taken in 64 bits. Header layout and rules: FORMAT.md. */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, uint64_t found, uint64_t expected)

@@ -50,7 +50,8 @@ void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out,
     }
 }
 
-/* sum[m][j] += spans times weights, for the `width` columns of a panel whose weight w[k=0] is the index-th of the block. */
+/* sum[m][j] += spans times weights, for the `width` columns of a panel. The first of the weights that meet the spans is
+ * the index-th of the block. */
 static void add_products(float *sum, uint32_t rows, const ln_spans *list, const uint8_t *w, uint32_t dtype,
                          size_t index, uint32_t width)
 {
@@ -86,7 +87,7 @@ void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_span
         const uint32_t width = (live + 3) / 4 * 4;
         float sum[LN_ROWS * LN_PANEL], bias[LN_PANEL] = {0};
         ln_read_weights(w, p->dtype, panel, bias, width);
-        for (uint32_t m = 0; m < rows; m++) ln_put_lanes(sum + m * LN_PANEL, bias, LN_PANEL);
+        for (uint32_t m = 0; m < LN_ROWS; m++) ln_put_lanes(sum + m * LN_PANEL, bias, LN_PANEL);
 
         uint32_t end = first_end;
         if (listed != 0) list_spans(source, 0, &list);
@@ -98,8 +99,7 @@ void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_span
         }
 
         ln_activate(p->act, p->alpha, sum, rows * LN_PANEL);
-        for (uint32_t m = 0; m < rows; m++)
-            ln_put_lanes(y[m] + o, sum + m * LN_PANEL, live);
+        for (uint32_t m = 0; m < rows; m++) ln_put_lanes(y[m] + o, sum + m * LN_PANEL, live);
         panel += (size_t)width * (p->K + 1);
     }
 }

@@ -46,7 +46,8 @@ typedef struct ln_panels {
 void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_spans, void *source, uint32_t rows,
                    float *const y[LN_ROWS]);
 
-/* Bytes of the panels of O channels over K inputs; 2^40, which no file has, where they pass 2^34 or dtype is unknown. */
+/* Bytes of the panels of O channels over K inputs; 2^40, which no file has, where they pass 2^34 or the type is no
+ * weight's. */
 uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype);
 
 /* n numbers of a weights block, from the index-th on, as float32. */

@@ -291,6 +291,7 @@ ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t heigh
     uint8_t *frame;
 
     if (m == NULL || pixels == NULL || x == NULL) return LN_NULL_POINTER;
+    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
     ln_get_preprocessing(m, &p);
     ln_get_tensor(m, 0, &in);
     if (p.color == LN_COLOR_NONE) return LN_NO_PREPROCESS;

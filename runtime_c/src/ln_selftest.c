@@ -1,5 +1,6 @@
 /* The golden section: inputs with what the exporter's run of this very file gave, operator by operator, so that a
  * device can show that it computes the same. Its layout and the rule of comparison: FORMAT.md, "Golden section". */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 enum { BLOCK = 256 }; /* values summed before they join the total, so that long sums keep their digits */

@@ -1,3 +1,4 @@
+#include "ln_cold.h"
 #include "ln_shapes.h"
 
 ln_status ln_check_rest(const ln_call *c, uint64_t weights_bytes)

@@ -1,6 +1,7 @@
 /* ln_sniff: what a file is that does not start with our magic, so that the message can say what to do.
  *
  * Most formats are known by their first bytes. Text may start with a byte order mark and blanks. */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 typedef struct mark {

@@ -1,6 +1,7 @@
 /* What each status means, and what to do about it. ln_explain.c adds the particulars of one file.
  *
  * Both switches have no default, so that the compiler names a status that was forgotten. */
+#include "ln_cold.h"
 #include "ln_internal.h"
 
 const char *ln_status_text(ln_status status)

@@ -1,9 +1,9 @@
 /* layernorm   y[..,c] = gamma[c] (x[..,c] - mean) / sqrt(var + eps) + beta[c], mean and var over c
- * x, y (..,C), each row on its own   w gamma[C], beta[C] float32   Cost 2n multiply-accumulates, in three passes over a
- * row. y may be x.
+ * x, y (..,C), each row on its own   w gamma[C], beta[C] float32   Cost 2n multiply-accumulates, in three passes over
+ * a row. y may be x.
  *
- * The mean, once rounded, is off by a little, e. Both it and the variance are put right from the sums of d = x - mean,
- * which are small: e = sum(d)/C and var = sum(d^2)/C - e^2. That keeps rows exact whose mean is large. */
+ * The mean, once rounded, is off by a little, e. Both it and the variance are put right from the sums of
+ * d = x - mean, which are small: e = sum(d)/C and var = sum(d^2)/C - e^2. So rows of a large mean stay accurate. */
 #include "ln_lanes.h"
 #include "ln_shapes.h"
 

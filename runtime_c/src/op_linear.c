@@ -1,6 +1,6 @@
 /* linear   y[m][o] = act(b[o] + sum_i x[m][i] w[o][i])
- * x (M,I) and y (M,O), or y (O) and x of any shape, read as one row of I values  w panels over i   Cost M*O*I multiply-accumulates; every weight is read once for
- * four rows. y may not overlap x. */
+ * x (M,I) and y (M,O); or y (O), and x of any shape is one row of I values: a flatten before it is not needed
+ * w panels over i   Cost M*O*I multiply-accumulates; each weight is read once for four rows. y may not overlap x. */
 #include "ln_panels.h"
 #include "ln_shapes.h"
 

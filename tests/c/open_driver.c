@@ -6,8 +6,7 @@
  *   open_driver random FILE SEED ROUNDS   up to eight bytes at once, checksums repaired: counts
  *   open_driver selftest FILE [AT XOR]    the self-test, after byte AT of the open model is changed
  *   open_driver run FILE                  input from stdin, outputs to stdout, as float32
- *   open_driver calls FILE                what calls refuse
- *   open_driver crc FILE                  the CRC-32, in one go and in pieces
+ *   open_driver calls FILE PLAIN          what calls refuse; PLAIN: a model whose input is no picture
  *   open_driver load PATH                 through ln_file_open
  */
 #include "attack.h"
@@ -152,9 +151,11 @@ static void call(ln_status s)
     show(s, ln_status_text(s));
 }
 
-static void calls(const unsigned char *b, size_t len)
+static void calls(const unsigned char *b, size_t len, const char *plain_path)
 {
     ln_model m;
+    size_t plain_len;
+    unsigned char *plain = read_file(plain_path, &plain_len);
     ln_preprocessing p;
     unsigned char pixels[64] = {0}, frame[64], *odd = exactly(len + 4);
     float x[64] = {0}, y[64];
@@ -179,6 +180,9 @@ static void calls(const unsigned char *b, size_t len)
     ln_get_preprocessing(&m, &p);
     call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
     call(ln_preprocess_bytes(&p, pixels, 4, 4, 99, frame, 4, 4));
+    if (ln_open(&m, plain, plain_len) != LN_OK) exit(7);
+    call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, x));
+    free(plain);
     free(odd);
     free(arena);
 }
@@ -215,12 +219,8 @@ int main(int argc, char **argv)
     else if (!strcmp(argv[1], "selftest"))
         selftest(b, len, argc > 3 ? (size_t)atol(argv[3]) : len, argc > 4 ? atoi(argv[4]) : 0);
     else if (!strcmp(argv[1], "run")) run(b, len);
-    else if (!strcmp(argv[1], "calls")) calls(b, len);
-    else if (!strcmp(argv[1], "crc")) {
-        printf("%08x\n", (unsigned)ln_crc32(0, b, len));
-        for (size_t n = 1; n < 40 && n < len; n++) /* in two pieces, at every alignment */
-            if (ln_crc32(ln_crc32(0, b, n), b + n, len - n) != ln_crc32(0, b, len)) return 1;
-    } else return 2;
+    else if (!strcmp(argv[1], "calls")) calls(b, len, argv[3]);
+    else return 2;
     free(b);
     return 0;
 }

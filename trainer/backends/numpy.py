@@ -74,7 +74,9 @@ class NumpyBackend:
 
     def forward(self, plan: Plan, launch: Launch, rows: int, seed: int = 0, step: int = 0) -> None:
         """Run one forward launch; with plan.training the training form, which also writes the auxiliaries."""
-        node, module = launch.node, OPS[launch.node.op]
+        node = launch.node
+        assert node is not None
+        module = OPS[node.op]
         train = plan.training and hasattr(module, "forward_train")
         call = module.forward_train if train else module.forward
         env = self._read(plan, launch, rows)
@@ -90,7 +92,9 @@ class NumpyBackend:
         self, plan: Plan, launch: Launch, rows: int, seed: int = 0, step: int = 0, accumulate: bool = False
     ) -> None:
         """Run one backward launch. With accumulate, parameter gradients are added to what is there."""
-        node, module = launch.node, OPS[launch.node.op]
+        node = launch.node
+        assert node is not None
+        module = OPS[node.op]
         env = self._read(plan, launch, rows)
         env["rng"] = Draw(seed, step, self._node_index[node.name], len(self._node_index))
         env["x_shape"] = (rows, *plan.graph.shapes(node)[0])

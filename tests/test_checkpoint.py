@@ -70,6 +70,15 @@ def test_a_checkpoint_is_flushed_to_the_disk_before_it_gets_its_name(tmp_path, m
     assert path.exists()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps files that are open from being replaced")
+def test_who_reads_the_old_checkpoint_while_a_new_one_comes_reads_it_to_its_end(saved):
+    old = saved.read_bytes()
+    with saved.open("rb") as reader:
+        checkpoint.save(saved, {"weights/other": np.zeros(1000)}, META)
+        assert reader.read() == old
+    assert set(checkpoint.load(saved).arrays) == {"weights/other"}
+
+
 @pytest.mark.parametrize("room", [0, 100])
 def test_a_disk_that_runs_full_leaves_the_old_file_and_no_other(saved, monkeypatch, room):
     old = saved.read_bytes()

@@ -288,14 +288,15 @@ def test_the_largest_batch_is_found_where_a_larger_one_needs_less(here, capsys):
         assert best == max(b for b in need if need[b] <= budget)
 
 
-def test_a_batch_that_does_not_fit_is_split_into_one_that_does(here, capsys):
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_batch_that_does_not_fit_is_split_into_one_that_does(here, capsys, before):
     """The advice is followed, and holds: accumulation keeps gradients, so it needs a plan of its own."""
     budget = Trainer("net.json", 24).backend.bytes
-    assert main(["plan", "net.json", "--batch", "96", "--memory", str(budget)]) == 0
+    assert main(["plan", "net.json", "--batch", "96", "--accumulation", str(before), "--memory", str(budget)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     found = re.fullmatch(r"batch 96 does not fit; use --batch (\d+) --accumulation (\d+) for the same update", last)
     batch, accumulation = map(int, found.groups())
-    assert (batch, accumulation) == (24, 4)
+    assert (batch, accumulation) == (24, 4 * before)
     assert main(["plan", "net.json", "--batch", str(batch), "--accumulation", str(accumulation)]) == 0
     assert figures(capsys.readouterr().out)["a training step needs"] <= budget
 
@@ -643,6 +644,24 @@ def test_on_a_terminal_a_bar_moves_and_gives_way_to_the_line_of_the_epoch():
     assert display.bar is None
     assert terminal.getvalue().splitlines()[-1].startswith("epoch 2/2  train loss 0.1235")
     assert terminal.getvalue().endswith("1:06:40\n")
+
+
+def test_the_bar_of_a_run_taken_up_in_mid_epoch_starts_there():
+    display = Display(2, 4, Terminal())
+    display.step(Progress(batch=3, seen=24, loss_sum=6.0), {})
+    display.bar.refresh()
+    assert display.out.getvalue().split("\r")[-1].startswith("epoch 1/2  75%|###############     | loss 0.2500  ")
+
+
+def test_a_bar_is_gone_before_an_error_is_said(here, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+    np.savez("line.npz", x=x, y=x[:, :1])
+    name = changed(here, input_shape=[3], layers=[{"type": "linear", "out_features": 1}], loss="mse")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert train("--lr", 100, "--out", "run", blueprint=name, data="line.npz") == 1
+    shown = sys.stderr.getvalue()
+    assert "| loss " in shown
+    assert shown.split("\r")[-1].startswith("edge-train: The loss became inf")
 
 
 def test_the_status_counts_what_is_left_of_the_whole_run():

@@ -168,9 +168,10 @@ def test_same_padding_counts_the_reach_of_a_dilated_kernel():
 
 
 def test_a_pool_without_stride_steps_by_its_window_also_with_same_padding():
-    graph = graph_of([{"type": "maxpool2d", "kernel_size": 3, "padding": "same"}], (1, 7, 7))
+    graph = graph_of([{"type": "maxpool2d", "kernel_size": 3, "padding": "same"}])
     assert graph.output_shape == (3, 3, 1)
     assert graph.nodes[0].attrs.stride == (3, 3)
+    assert graph.nodes[0].attrs.padding == (0, 0, 1, 1)  # three windows of three on eight rows
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ RESIDUAL = [
 ]  # fmt: skip
 
 NESTED = [  # a tensor that several paths pass their gradients on to, with and without a launch between
+    {"type": "conv2d", "out_channels": 2, "kernel_size": 1},
     {"type": "residual", "layers": [
         {"type": "residual", "layers": [{"type": "conv2d", "out_channels": 2, "kernel_size": 1, "activation": "tanh"}]},
         {"type": "residual", "activation": "relu", "layers": [
@@ -365,6 +366,24 @@ def test_inference_uses_the_running_statistics_and_no_dropout():
     assert np.abs(trainer.forward(x)["output"] - trainer.infer(x)).max() > 1e-2  # training is another matter
 
 
+def test_dropout_draws_anew_for_each_layer_step_and_seed_and_again_for_none():
+    layers = [{"type": "dropout", "name": "a"}, {"type": "dropout", "name": "b"}, {"type": "linear", "out_features": 3}]
+    blueprint, x = net(layers, [500]), np.ones((4, 500), np.float32)
+
+    def kept(trainer):
+        seen = trainer.forward(x)
+        return seen["a"] > 0, seen["b"] > 0
+
+    trainer = Trainer(blueprint, 4, seed=1)
+    a, b = kept(trainer)
+    assert abs(a.mean() - 0.5) < 0.05
+    assert abs(b.mean() - 0.25) < 0.05  # what the second layer drops is not what the first one has
+    assert np.array_equal(kept(trainer)[0], a)  # the same step, looked at again
+    trainer.micro(x, np.zeros(4, int))
+    assert abs((kept(trainer)[0] == a).mean() - 0.5) < 0.05
+    assert abs((kept(Trainer(blueprint, 4, seed=2))[0] == a).mean() - 0.5) < 0.05
+
+
 def test_evaluation_is_that_of_the_whole_set_whatever_the_batch():
     blueprint = net(SMALL)
     trainer = Trainer(blueprint, 4)
@@ -504,6 +523,8 @@ def test_equal_seeds_start_with_equal_bits_and_others_do_not():
     a, b, c = (Trainer(everything(), 4, seed=seed) for seed in (7, 7, 8))
     assert bits(a) == bits(b)
     assert bits(a) != bits(c)
+    twins = Trainer(net([{"type": "linear", "out_features": 4}] * 2, [4]), 2)
+    assert not np.array_equal(twins.array("layer_0.weight"), twins.array("layer_1.weight"))
 
 
 def test_the_learning_rate_may_be_given_or_be_the_blueprints_or_the_optimizers():
@@ -600,7 +621,7 @@ def test_names_stay_with_what_keeps_the_shape_and_only_there():
     v = vector()
     for same in (v * 2, np.clip(v, 1, 3), -v, v.copy(), 0.5 * v + np.sign(v), v[:]):
         assert same["b"].tolist() == np.asarray(same)[4:7].tolist()
-    for other in (v[2:], v.reshape(2, 4), v[v > 3], NamedVector(np.zeros(8), {})):
+    for other in (v[2:], v.reshape(2, 4), v[v > 3], v * np.ones((2, 8)), NamedVector(np.zeros(8), {})):
         assert other.names() == []
 
 

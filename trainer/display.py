@@ -34,14 +34,16 @@ class Display:
         self.samples += progress.seen // max(progress.batch, 1)
         if not self.live:
             return
+        where, status = f"epoch {progress.epoch + 1}/{self.epochs}", self.status(progress, done)
+        text = f"{where} {{percentage:3.0f}}%|{{bar:20}}| {status}"
         if self.bar is None:
             from tqdm import tqdm
 
             self.bar = tqdm(
-                total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2
-            )
-        where, status = f"epoch {progress.epoch + 1}/{self.epochs}", self.status(progress, done)
-        self.bar.bar_format = f"{where} {{percentage:3.0f}}%|{{bar:20}}| {status}"
+                total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2,
+                bar_format=text,
+            )  # fmt: skip
+        self.bar.bar_format = text
         self.bar.update()
 
     def status(self, progress: Progress, done: int) -> str:

@@ -5,8 +5,8 @@ A training step is  load, forward..., loss, backward...(, update...), clip, upda
 *buffer*; a buffer lives from the launch that first writes it to the launch that last reads it. Buffers that never
 live together share bytes. What outlives the step (weights, optimiser state, statistics) stands at the front.
 
-    [ weights | state | optimiser | gradients ] [ transient buffers, placed by arena.py ]
-      persistent: the same in every plan of one net                 offsets differ from plan to plan
+    [ control | weights | state | optimiser | gradients ] [ transient buffers, placed by arena.py ]
+      persistent: the same in every plan of one net                           offsets differ from plan to plan
 
 `update="immediate"` hands each gradient to the optimiser as soon as it is complete, so gradients die young;
 `update="end"` keeps them all (needed for clipping by the global norm, accumulation, and the step-by-step mode).
@@ -15,7 +15,7 @@ Both give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -48,7 +48,7 @@ class Buffer:
     """Bytes of the arena from `offset`, in use from launch `first` to launch `last` (inclusive)."""
 
     name: str
-    kind: str  # weights, state, optimizer, gradients | input, activation, gradient, auxiliary | external
+    kind: str  # one of PERSISTENT; external; or input, activation, gradient, auxiliary, scratch
     owner: str  # the blueprint layer
     bytes: int
     first: int
@@ -60,7 +60,7 @@ class Buffer:
         return self.kind in PERSISTENT
 
 
-PERSISTENT = ("weights", "state", "optimizer", "gradients")
+PERSISTENT = ("control", "weights", "state", "optimizer", "gradients")
 FIXED = (*PERSISTENT, "external")  # never overwritten by another value; external ones take no bytes of the arena
 
 
@@ -106,15 +106,32 @@ class Plan:
         return [b for b in self.buffers if b.kind not in FIXED and b.first <= launch <= b.last]
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a device wants in the arena besides the net's own values.
+
+    control: name -> (shape, dtype) of values that last, such as the step's counters. scratch: bytes that one launch
+    needs while it runs, as a function of (graph, batch, launch, training).
+    """
+
+    control: dict[str, tuple[Shape, str]] = field(default_factory=dict)
+    scratch: Callable[[Graph, int, Launch, bool], int] | None = None
+
+
 def plan_training(
-    graph: Graph, batch: int, states: Iterable[str] = (), update: str = "end", target: tuple[Shape, str] = ((), "i32")
+    graph: Graph,
+    batch: int,
+    states: Iterable[str] = (),
+    update: str = "end",
+    target: tuple[Shape, str] = ((), "i32"),
+    needs: Needs | None = None,
 ) -> Plan:
     """The plan of one training step of `batch` samples.
 
     states: names of the optimiser's per-weight arrays. target: (shape without batch, dtype) of what the loss
     compares with. Any batch works; a shorter last batch uses the front of each array.
     """
-    draft = _Draft(graph, batch)
+    draft = _Draft(graph, batch, needs=needs, training=True)
     draft.persistent(states, gradients=update == "end")
     draft.load(target)
     for node in graph.nodes:
@@ -130,9 +147,11 @@ def plan_training(
     return draft.finish(True, update)
 
 
-def plan_inference(graph: Graph, batch: int = 1, states: Iterable[str] = (), gradients: bool = False) -> Plan:
-    """The plan of the forward pass alone. `states` and `gradients` keep a training plan's persistent layout."""
-    draft = _Draft(graph, batch)
+def plan_inference(
+    graph: Graph, batch: int = 1, states: Iterable[str] = (), gradients: bool = False, needs: Needs | None = None
+) -> Plan:
+    """The plan of the forward pass alone. `states`, `gradients` and `needs` keep a training plan's persistent layout."""
+    draft = _Draft(graph, batch, needs=needs)
     draft.persistent(states, gradients)
     return _forward_only(draft)
 
@@ -168,8 +187,17 @@ class _Storage:
 class _Draft:
     """Emits launches over values first; finish() decides which values share a buffer and where each stands."""
 
-    def __init__(self, graph: Graph, batch: int, alignment: int = ALIGN, external: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        batch: int,
+        alignment: int = ALIGN,
+        external: bool = False,
+        needs: Needs | None = None,
+        training: bool = False,
+    ):
         self.graph, self.batch, self.alignment = graph, batch, alignment
+        self.needs, self.training = needs or Needs(), training
         self.external = {graph.input, *graph.outputs} if external else set()
         self.launches: list[Launch] = []
         self.shape: dict[str, tuple[Shape, str, str, str]] = {}  # value -> shape, dtype, kind, owner
@@ -182,6 +210,8 @@ class _Draft:
     # ---- launches over values
 
     def persistent(self, states: Iterable[str], gradients: bool) -> None:
+        for name, (shape, dtype) in self.needs.control.items():
+            self.declare(name, shape, dtype, "control", "step")
         params = self.graph.params.values()
         for p in params:
             self.declare(p.name, p.shape, "f32", "weights" if p.trainable else "state", p.layer)
@@ -211,7 +241,12 @@ class _Draft:
     def launch(
         self, name: str, kind: str, node: Node | None, reads: dict, writes: dict, adds: dict | None = None, group=""
     ) -> None:
-        self.launches.append(Launch(name, kind, node, reads, writes, adds or {}, group))
+        launch = Launch(name, kind, node, reads, writes, adds or {}, group)
+        size = self.needs.scratch(self.graph, self.batch, launch, self.training) if self.needs.scratch else 0
+        if size:
+            owner = node.layer if node else kind
+            writes["scratch"] = self.declare(f"{name}:scratch", (size,), "u8", "scratch", owner)
+        self.launches.append(launch)
 
     def rename(self, new: str, of: str) -> None:
         self.renames.append((len(self.launches), new, of))

@@ -90,6 +90,12 @@ void ln_golden_shape(const ln_model *m, ln_golden *g); /* m->golden_bytes must b
 /* Part of ln_open: the golden section. Records have been checked. */
 ln_status ln_check_golden(ln_model *m);
 
+#if defined(__GNUC__)
+#define LN_COLD __attribute__((cold)) /* runs once, at open: small rather than fast */
+#else
+#define LN_COLD
+#endif
+
 /* One operator, ready to run. */
 typedef struct ln_call {
     ln_op op;
@@ -107,10 +113,10 @@ typedef struct ln_call {
  *          2^30, but products with attributes can pass 32 bits: use uint64_t.
  *   run    check has passed: tests nothing.
  *   macs   multiply-accumulates of one input. */
-#define LN_OP(id, NAME, name, n_inputs, inplace_mask)   \
-    ln_status ln_##name##_check(const ln_call *c);      \
-    void ln_##name##_run(const ln_call *c);             \
-    uint64_t ln_##name##_macs(const ln_call *c);
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask)    \
+    LN_COLD ln_status ln_##name##_check(const ln_call *c); \
+    void ln_##name##_run(const ln_call *c);              \
+    LN_COLD uint64_t ln_##name##_macs(const ln_call *c);
 #include "ln_ops.def"
 
 /* Operator `index` with its tensors; x, y and scratch NULL. */

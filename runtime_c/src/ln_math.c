@@ -34,27 +34,56 @@ float ln_sqrtf(float x)
     return ln_from_bits((uint32_t)(exponent / 2 + 126) * 0x00800000u + rounded);
 }
 
-/* One loop over v for each activation; its body is a formula in h. */
-#define EACH(formula)                              \
-    for (; n; n -= LN_LANES, v += LN_LANES)        \
-        for (int j = 0; j < LN_LANES; j++) {       \
-            const float h = v[j];                  \
-            v[j] = (formula);                      \
-        }                                          \
-    return
+/* t[i] = f(t[i]) for LN_LANES values: several activations share each, so it is here once. */
+static void tanh_lanes(float *t)
+{
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_tanhf(t[j]);
+}
+
+static void sigmoid_lanes(float *t)
+{
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_sigmoidf(t[j]);
+}
+
+static void erf_lanes(float *t)
+{
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_erff(t[j]);
+}
+
+/* y[j] = formula, in h = v[j] and t[j] */
+#define EACH(y, formula)                     \
+    for (int j = 0; j < LN_LANES; j++) {     \
+        const float h = v[j];                \
+        (y)[j] = (formula);                  \
+    }
 
 void ln_activate(uint32_t act, float alpha, float *v, size_t n)
 {
-    switch (act) {
-    case LN_ACT_RELU: EACH(ln_maxf(h, 0.0f));
-    case LN_ACT_RELU6: EACH(ln_minf(ln_maxf(h, 0.0f), 6.0f));
-    case LN_ACT_LEAKY_RELU: EACH(h * ln_select(h > 0.0f, 1.0f, alpha));
-    case LN_ACT_GELU: EACH(0.5f * h * (1.0f + ln_erff(h * 0.707106781f)));
-    case LN_ACT_SIGMOID: EACH(ln_sigmoidf(h));
-    case LN_ACT_TANH: EACH(ln_tanhf(h));
-    case LN_ACT_SILU: EACH(h * ln_sigmoidf(h));
-    case LN_ACT_HARD_SWISH: EACH(h * (ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f));
-    case LN_ACT_GELU_TANH: EACH(0.5f * h * (1.0f + ln_tanhf(0.797884561f * (h + 0.044715f * h * h * h))));
-    default: return; /* LN_ACT_NONE */
+    float t[LN_LANES];
+    for (; n; n -= LN_LANES, v += LN_LANES) {
+        switch (act) {
+        case LN_ACT_RELU: EACH(v, ln_maxf(h, 0.0f)) break;
+        case LN_ACT_RELU6: EACH(v, ln_minf(ln_maxf(h, 0.0f), 6.0f)) break;
+        case LN_ACT_LEAKY_RELU: EACH(v, h * ln_select(h > 0.0f, 1.0f, alpha)) break;
+        case LN_ACT_HARD_SWISH: EACH(v, h * (ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f)) break;
+        case LN_ACT_SIGMOID: sigmoid_lanes(v); break;
+        case LN_ACT_TANH: tanh_lanes(v); break;
+        case LN_ACT_SILU:
+            EACH(t, h)
+            sigmoid_lanes(t);
+            EACH(v, h * t[j])
+            break;
+        case LN_ACT_GELU:
+            EACH(t, h * 0.707106781f)
+            erf_lanes(t);
+            EACH(v, 0.5f * h * (1.0f + t[j]))
+            break;
+        case LN_ACT_GELU_TANH:
+            EACH(t, 0.797884561f * (h + 0.044715f * h * h * h))
+            tanh_lanes(t);
+            EACH(v, 0.5f * h * (1.0f + t[j]))
+            break;
+        default: return; /* LN_ACT_NONE */
+        }
     }
 }

@@ -29,7 +29,7 @@ static void *read_block(size_t bytes)
 
 static void put(const void *p, size_t bytes)
 {
-    if (fwrite(p, 1, bytes, results) != bytes) exit(2);
+    if (bytes && fwrite(p, 1, bytes, results) != bytes) exit(2);
 }
 
 static void run_alone(const ln_model *m, const float *in, const float *want)

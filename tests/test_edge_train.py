@@ -18,10 +18,14 @@ import pytest
 from nets import EVERYTHING, net
 from test_loop import LAYERS, pictures
 
+from litenet.exporter.cli import main as edge_export
+from litenet.pyruntime import InferenceEngine
+from litenet.pyruntime.preprocess import Preprocessing
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer import checkpoint, cli, session
 from litenet.trainer.cli import main
 from litenet.trainer.data.load import open_source
+from litenet.trainer.data.pictures import to_frames
 from litenet.trainer.display import Display, duration
 from litenet.trainer.loop import Progress
 from litenet.trainer.memory import parse_bytes
@@ -86,7 +90,7 @@ def test_a_run_leaves_a_folder_that_tells_everything(here, capsys):
     assert config["settings"] == settings_for(blueprint, {}).as_dict()
     data = config["data"]
     train_set = open_source("pictures.npz").train
-    assert (data["source"], data["name"], data["samples"]) == ("pictures.npz", "pictures", 30)
+    assert (data["source"], data["name"], data["samples"]) == (str(here / "pictures.npz"), "pictures", 30)
     assert data["hash"] == train_set.hash()
     assert (data["shape"], data["picture"], data["labels"]) == ([8, 8, 1], True, None)
     assert data["mean"] == [pytest.approx(train_set.x.mean(), abs=1e-3)]
@@ -372,15 +376,32 @@ def test_absent_data_are_named(here, capsys):
 
 
 def test_an_input_that_does_not_fit_the_data_is_refused_with_the_one_that_does(here, capsys):
-    for shape, values in (([1, 28, 28], 784), ([1, 4, 16], 64)):
-        name = changed(here, input_shape=shape)
-        assert mistake(capsys, 1, name, "--data", "pictures.npz") == (
-            f"net.json: input_shape is {shape}, {values} values, but a sample of pictures is 8 x 8 x 1 = 64 values.\n"
-            '  Write "input_shape": [1, 8, 8].'
-        )
-    assert not (here / "runs").exists()
     layers = [{"type": "linear", "out_features": 3}]
+    name = changed(here, input_shape=[63], layers=layers)
+    assert mistake(capsys, 1, name, "--data", "pictures.npz") == (
+        "net.json: input_shape is [63], 63 values, but a sample of pictures is 8 x 8 x 1 = 64 values.\n"
+        '  Write "input_shape": [1, 8, 8].'
+    )
+    assert not (here / "runs").exists()
     assert train("--quiet", blueprint=changed(here, input_shape=[64], layers=layers)) == 0  # a picture as a row
+
+
+def test_pictures_of_another_size_are_fitted_as_the_device_does_it(here, capsys):
+    """Training sees the bytes of the runtime's own preprocessing, inversion included."""
+    wishes = {"resize": "bilinear", "fit": "crop", "invert": "always"}
+    name = changed(here, input_shape=[1, 6, 10], preprocessing=wishes)
+    assert train("--out", "run", "--epochs", "1", blueprint=name) == 0
+    assert "pictures of 8 x 8 x 1 are fitted to 6 x 10 x 1, as on the device" in capsys.readouterr().err
+    stored = open_source("pictures.npz").train
+    fitted = to_frames(stored, wishes, (6, 10, 1))
+    recipe = Preprocessing(resize="bilinear", fit="crop", color="gray", invert="always")
+    assert (fitted.x[3] == recipe.frame(stored.x[3], 6, 10, "gray")).all()
+    data = json.loads(Path("run/config.json").read_text())["data"]
+    assert (data["shape"], data["stored_shape"]) == ([6, 10, 1], [8, 8, 1])
+    assert data["mean"] == [pytest.approx(fitted.x.mean(), abs=1e-3)]
+    assert main(["--resume", "run", "--epochs", "2", "--quiet"]) == 0
+    assert edge_export(["run", "-o", "net.bin"]) == 0
+    assert InferenceEngine("net.bin").input_shape == (6, 10, 1)
 
 
 def test_fewer_outputs_than_classes_are_refused(here, capsys):
@@ -502,11 +523,11 @@ def test_resume_with_other_data_is_refused(stopped, capsys):
     pictures("pictures.npz", seed=1)
     new = open_source("pictures.npz").train.hash()
     text = mistake(capsys, 1, "--resume", "run")
-    assert text.startswith("pictures.npz: the data are not those the run in run was started with")
+    assert "pictures.npz: the data are not those the run in run was started with" in text
     assert f"(hash {new}, expected {old})" in text
     assert "moved.npz" not in text
     assert main(["--resume", "run", "--data", "moved.npz", "--quiet"]) == 0  # the same data in another place
-    assert json.loads((stopped / "config.json").read_text())["data"]["source"] == "moved.npz"
+    assert json.loads((stopped / "config.json").read_text())["data"]["source"] == str(Path("moved.npz").resolve())
 
 
 def test_resume_of_what_is_no_run_is_refused(here, capsys):

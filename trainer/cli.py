@@ -151,6 +151,9 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             f"arena {session.trainer.backend.bytes:,} bytes; run folder {session.folder}",
             file=sys.stderr,
         )
+        stored, shape = session.data["stored_shape"], session.data["shape"]
+        if stored != shape:
+            print(f"pictures of {_size(stored)} are fitted to {_size(shape)}, as on the device", file=sys.stderr)
     display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
     stopping = _StopOnSignal()
     events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
@@ -169,6 +172,10 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
     return 0
+
+
+def _size(shape: list[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 class _StopOnSignal:

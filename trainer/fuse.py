@@ -9,10 +9,12 @@ from .ops import OPS, Attrs, activations
 
 
 def for_training(graph: Graph, loss: str) -> Graph:
-    """Fuse what backward can undo from the output; a last softmax is left to the cross_entropy, which includes it."""
-    nodes = graph.nodes
-    if loss == "cross_entropy" and nodes[-1].op == "softmax" and nodes[-1].output in graph.outputs:
-        graph = replace(graph, nodes=nodes[:-1], outputs=(nodes[-1].inputs[0],))
+    """Fuse what backward can undo from the output. A last softmax is left to the cross_entropy, and a last sigmoid to
+    the bce, which include them."""
+    last = graph.nodes[-1]
+    included = {"cross_entropy": last.op == "softmax", "bce": last.attrs.activation == "sigmoid"}
+    if included.get(loss) and last.op in ("softmax", "activation") and last.output in graph.outputs:
+        graph = replace(graph, nodes=graph.nodes[:-1], outputs=(last.inputs[0],))
     return fuse_activations(graph, activations.FROM_OUTPUT)
 
 

@@ -29,6 +29,7 @@ class Progress:
     micro_step: int = 0
     best: float = inf  # the smallest watched figure: the loss, or the accuracy with a minus
     best_epoch: int = -1
+    mark: float = inf  # the watched figure when the patience was last renewed
     stale: int = 0  # epochs since the best
     seen: int = 0  # samples of this epoch
     loss_sum: float = 0.0
@@ -45,14 +46,11 @@ class Progress:
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
-        values["best"] = self.best if isfinite(self.best) else None
-        return values
+        return values | {k: None for k in ("best", "mark") if not isfinite(values[k])}  # JSON knows no infinity
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Progress:
-        values = dict(values)
-        values["best"] = inf if values["best"] is None else values["best"]
-        return cls(**values)
+        return cls(**values | {k: inf for k in ("best", "mark") if values[k] is None})
 
 
 @dataclass
@@ -168,7 +166,10 @@ def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, 
     watch_accuracy = rules is not None and rules["monitor"] == "accuracy" and accuracy is not None
     watched = -accuracy if watch_accuracy else row["selection_loss"]
     better = watched < progress.best
-    progress.stale = 0 if watched < progress.best - (rules["min_delta"] if rules else 0.0) else progress.stale + 1
+    real = watched < progress.mark - (rules["min_delta"] if rules else 0.0)
+    progress.stale = 0 if real else progress.stale + 1
+    if real:
+        progress.mark = watched
     if better:
         progress.best, progress.best_epoch = watched, progress.epoch
     return better

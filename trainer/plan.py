@@ -150,7 +150,7 @@ def plan_training(
 def plan_inference(
     graph: Graph, batch: int = 1, states: Iterable[str] = (), gradients: bool = False, needs: Needs | None = None
 ) -> Plan:
-    """The plan of the forward pass alone. `states`, `gradients` and `needs` keep a training plan's persistent layout."""
+    """The plan of the forward pass alone. states, gradients and needs keep a training plan's persistent layout."""
     draft = _Draft(graph, batch, needs=needs)
     draft.persistent(states, gradients)
     return _forward_only(draft)

@@ -13,9 +13,12 @@ from typing import Any
 
 from . import blueprint as blueprints
 from . import checkpoint, loop
-from .data.dataset import Dataset, mean_std, split
+from .data.dataset import Dataset, Splits, mean_std, split
+from .data.known import KNOWN
 from .data.load import open_source
+from .data.pictures import to_frames
 from .errors import UserError
+from .graph import nhwc
 from .settings import Settings, option, settings_for
 from .trainer import Evaluation, Trainer, fits
 
@@ -101,13 +104,16 @@ def start(
         raise UserError(
             f"{folder} holds a run already.\n  Go on with it by --resume {folder}, or choose another folder with --out."
         )
-    splits = open_source(source, **fetch)
+    found = open_source(source, **fetch)
+    splits = _framed(found, blueprint)
     mean, std = _normalisation(blueprint, splits.train)
     data = {
-        "source": str(source),
+        "source": _lasting(source),
+        "folder": _lasting(fetch["cache"]) if fetch.get("cache") else None,
         "name": splits.train.name,
-        "hash": splits.train.hash(),
+        "hash": found.train.hash(),
         "samples": len(splits.train.x),
+        "stored_shape": list(found.train.x.shape[1:]),
         "shape": list(splits.train.x.shape[1:]),
         "picture": splits.train.is_picture,
         "labels": list(blueprint.labels or splits.train.labels or []) or None,
@@ -134,14 +140,15 @@ def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch
     settings = Settings(**meta["settings"])
     if given.get("epochs") is not None:
         settings = replace(settings, epochs=blueprints.check_train("epochs", given["epochs"], option("epochs")))
-    data = meta["data"] | ({"source": str(source)} if source is not None else {})
-    splits = open_source(data["source"], **fetch)
+    data = meta["data"] | ({"source": _lasting(source)} if source is not None else {})
+    splits = open_source(data["source"], **({"cache": data["folder"]} | {k: v for k, v in fetch.items() if v}))
     if splits.train.hash() != data["hash"]:
         raise UserError(
             f"{data['source']}: the data are not those the run in {folder} was started with "
             f"(hash {splits.train.hash()}, expected {data['hash']}).\n"
             "  Bring the old data back (--data tells where they are now), or start a new run."
         )
+    splits = _framed(splits, saved.blueprint)
     values = dict(meta["progress"])
     t = values.pop("t")
     session = _assemble(saved.blueprint, settings, splits, data, folder, loop.Progress.from_dict(values))
@@ -151,8 +158,26 @@ def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch
     return session
 
 
+def _framed(splits: Splits, blueprint: blueprints.Blueprint) -> Splits:
+    """Pictures fitted to the net's input by the runtime's own preprocessing, as on the device."""
+    shape, wishes = nhwc(blueprint.input_shape), blueprint.preprocessing
+    test = splits.test
+    return Splits(to_frames(splits.train, wishes, shape), None if test is None else to_frames(test, wishes, shape))
+
+
+def _lasting(source: Any) -> str:
+    """A path that holds from any folder; a known set's name stays."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if str(source) not in KNOWN and path.exists() else str(source)
+
+
 def _assemble(
-    blueprint: blueprints.Blueprint, settings: Settings, splits: Any, data: dict, folder: Path, progress: loop.Progress
+    blueprint: blueprints.Blueprint,
+    settings: Settings,
+    splits: Splits,
+    data: dict[str, Any],
+    folder: Path,
+    progress: loop.Progress,
 ) -> Session:
     train, validation = splits.train, None
     if settings.validation_split:

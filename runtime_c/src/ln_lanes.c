@@ -1,3 +1,4 @@
+#include "ln_cold.h"
 #include "ln_lanes.h"
 
 void ln_get_some(float *t, const float *x, size_t n)

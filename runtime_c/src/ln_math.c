@@ -34,20 +34,40 @@ float ln_sqrtf(float x)
     return ln_from_bits((uint32_t)(exponent / 2 + 126) * 0x00800000u + rounded);
 }
 
-/* t[i] = f(t[i]) for LN_LANES values: several activations share each, so it is here once. */
-static void tanh_lanes(float *t)
+#if defined(__GNUC__)
+#define SHARED __attribute__((noinline)) /* one copy, which everything else calls */
+#else
+#define SHARED
+#endif
+
+SHARED void ln_exp_lanes(float *t)
 {
-    for (int j = 0; j < LN_LANES; j++) t[j] = ln_tanhf(t[j]);
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_expf(t[j]);
 }
 
-static void sigmoid_lanes(float *t)
+/* t[i] = f(t[i]) for LN_LANES values: exponents, their exponentials, and what f makes of both. */
+SHARED static void sigmoid_lanes(float *t)
 {
-    for (int j = 0; j < LN_LANES; j++) t[j] = ln_sigmoidf(t[j]);
+    float e[LN_LANES];
+    for (int j = 0; j < LN_LANES; j++) e[j] = -ln_absf(t[j]);
+    ln_exp_lanes(e);
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_sigmoid_of(t[j], e[j]);
+}
+
+SHARED static void tanh_lanes(float *t)
+{
+    float e[LN_LANES];
+    for (int j = 0; j < LN_LANES; j++) e[j] = 2.0f * ln_absf(t[j]);
+    ln_exp_lanes(e);
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_tanh_of(t[j], e[j]);
 }
 
 static void erf_lanes(float *t)
 {
-    for (int j = 0; j < LN_LANES; j++) t[j] = ln_erff(t[j]);
+    float e[LN_LANES];
+    for (int j = 0; j < LN_LANES; j++) e[j] = ln_erf_exponent(t[j]);
+    ln_exp_lanes(e);
+    for (int j = 0; j < LN_LANES; j++) t[j] = ln_erf_of(t[j], e[j]);
 }
 
 /* y[j] = formula, in h = v[j] and t[j] */

@@ -91,14 +91,18 @@ static inline float ln_expf(float x)
 }
 
 /* ln_sigmoidf   1 / (1 + e^-x).   Error below 2.83 ulp. e is only raised to -|x|, so nothing overflows. */
+static inline float ln_sigmoid_of(float x, float e) /* with e = e^-|x| at hand */
+{
+    return 1.0f / (1.0f + e) * ln_select(x < 0.0f, e, 1.0f);
+}
+
 static inline float ln_sigmoidf(float x)
 {
-    const float e = ln_expf(-ln_absf(x)), s = 1.0f / (1.0f + e);
-    return s * ln_select(x < 0.0f, e, 1.0f);
+    return ln_sigmoid_of(x, ln_expf(-ln_absf(x)));
 }
 
 /* ln_tanhf   Error below 1.34 ulp.   |x| < 0.625: x + x^3 P(x^2).   Else 1 - 2/(e^2|x| + 1), with the sign of x. */
-static inline float ln_tanhf(float x)
+static inline float ln_tanh_of(float x, float e) /* with e = e^2|x| at hand */
 {
     const float a = ln_absf(x), s = x * x;
     float p = -0.00569486059f;
@@ -107,13 +111,31 @@ static inline float ln_tanhf(float x)
     p = p * s + 0.133314088f;
     p = p * s + -0.333332807f;
     const float near = a + a * s * p;
-    const float far = 1.0f - 2.0f / (ln_expf(2.0f * a) + 1.0f);
+    const float far = 1.0f - 2.0f / (e + 1.0f);
     return ln_copysignf(ln_select(a < 0.625f, near, far), x);
+}
+
+static inline float ln_tanhf(float x)
+{
+    return ln_tanh_of(x, ln_expf(2.0f * ln_absf(x)));
 }
 
 /* ln_erff   2/sqrt(pi) times the integral of e^(-u^2) from 0 to x.   Error below 1.37 ulp.
  * |x| < 0.9: x + x P(x^2).   Else 1 - e^-Q(|x|), with the sign of x; Q is fitted up to 4, where 1 is reached. */
-static inline float ln_erff(float x)
+static inline float ln_erf_exponent(float x) /* -Q(|x|) */
+{
+    const float a = ln_absf(x), b = ln_select(a < 4.0f, a, 4.0f);
+    float q = -0.000197292175f;
+    q = q * b + 0.00305669592f;
+    q = q * b + -0.0222814251f;
+    q = q * b + 0.104046322f;
+    q = q * b + 0.637049615f;
+    q = q * b + 1.12775552f;
+    q = q * b + 0.000176069647f;
+    return -q;
+}
+
+static inline float ln_erf_of(float x, float e) /* with e = e^-Q(|x|) at hand */
 {
     const float a = ln_absf(x), s = x * x;
     float p = -0.000606623187f;
@@ -122,18 +144,13 @@ static inline float ln_erff(float x)
     p = p * s + 0.11282023f;
     p = p * s + -0.376125097f;
     p = p * s + 0.128379151f;
-    const float near = a + a * p;
-
-    const float b = ln_select(a < 4.0f, a, 4.0f);
-    float q = -0.000197292175f;
-    q = q * b + 0.00305669592f;
-    q = q * b + -0.0222814251f;
-    q = q * b + 0.104046322f;
-    q = q * b + 0.637049615f;
-    q = q * b + 1.12775552f;
-    q = q * b + 0.000176069647f;
-    const float far = ln_select(x == x, 1.0f - ln_expf(-q), x);
+    const float near = a + a * p, far = ln_select(x == x, 1.0f - e, x);
     return ln_copysignf(ln_select(a < 0.9f, near, far), x);
+}
+
+static inline float ln_erff(float x)
+{
+    return ln_erf_of(x, ln_expf(ln_erf_exponent(x)));
 }
 
 /* ln_sqrtf   Correctly rounded for every x; NaN below 0. For a few numbers, not for arrays. */
@@ -162,6 +179,9 @@ static inline const uint16_t *ln_halves(const uint8_t *w)
 }
 
 enum { LN_LANES = 16 }; /* values handled together: kernels pad to it, so that loops have a fixed length */
+
+/* t[i] = e^t[i] for LN_LANES values */
+void ln_exp_lanes(float *t);
 
 /* v[i] = activation(v[i]) for i < n; n must be a multiple of LN_LANES, act one of LN_ACT_*.
  * gelu, gelu_tanh, silu and hard_swish of h are within 2e-7 |h| of the true value. They are written as the definition

@@ -3,7 +3,7 @@
  *
  * Nothing is buffered: each frame value is one weighted sum over the source pixels below it. Cost, for h x w pixels to
  * H x W: at most (h + 2H)(w + 2W) pixel reads, and a division for each frame value. Stack: about 1 KB. */
-#include "litenet.h"
+#include "ln_internal.h"
 
 enum { MAX_SIDE = 65535 }; /* of picture and frame: all products below fit 64 bits, a row's sum fits 32 */
 
@@ -36,7 +36,7 @@ typedef struct target {
     uint32_t frame_width, channels, top, left, height, width;
 } target;
 
-static axis make_axis(uint32_t n, uint32_t m, int rule)
+LN_COLD static axis make_axis(uint32_t n, uint32_t m, int rule)
 {
     axis a = {n, m, rule, 1};
 
@@ -160,7 +160,7 @@ static void resize(const source *s, uint32_t height, uint32_t width, int rule, c
 }
 
 /* Whether the mean over the picture's outermost pixels, each counted once, is above the middle. */
-static int border_is_bright(const target *t)
+LN_COLD static int border_is_bright(const target *t)
 {
     uint64_t sum = 0, count = 0;
     uint32_t i, j, c;
@@ -176,7 +176,7 @@ static int border_is_bright(const target *t)
     return 2 * sum > 255 * count;
 }
 
-static void invert(const target *t)
+LN_COLD static void invert(const target *t)
 {
     uint32_t i, k;
 
@@ -186,7 +186,7 @@ static void invert(const target *t)
     }
 }
 
-static void fill_bars(const target *t, uint32_t frame_height, uint8_t pad)
+LN_COLD static void fill_bars(const target *t, uint32_t frame_height, uint8_t pad)
 {
     uint32_t i, j, c;
 
@@ -202,7 +202,7 @@ static void fill_bars(const target *t, uint32_t frame_height, uint8_t pad)
 }
 
 /* How pixels of `layout` are read for a model that wants `color`. 0: there is no such layout. */
-static int set_layout(source *s, int layout, int color)
+LN_COLD static int set_layout(source *s, int layout, int color)
 {
     static const uint8_t steps[] = {0, 1, 2, 3, 4, 3, 4};
     int is_bgr;
@@ -282,7 +282,7 @@ void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elem
     }
 }
 
-ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t height, uint32_t width, int layout,
+LN_COLD ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t height, uint32_t width, int layout,
                         float *x)
 {
     ln_preprocessing p;

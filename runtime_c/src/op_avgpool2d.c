@@ -1,6 +1,7 @@
 /* avgpool2d   y[i,j,c] = mean_uv x[i*s+u-top, j*s+v-left, c], where pixels outside the image are 0; the divisor is
  * the number of all taps, or without count_include_pad of those inside.
  * x (H,W,C)  y (Ho,Wo,C)   Cost Ho*Wo*C*kh*kw additions. y may not overlap x. */
+#include "ln_cold.h" /* rare in the nets this runs, and bound by memory */
 #include "ln_math.h"
 #include "ln_shapes.h"
 

@@ -1,6 +1,7 @@
 /* flatten   y = x as one row, in memory order
  * x any shape  y (P)   Nothing to do where the exporter gave both one place; else a copy. y may be x, and may not
  * overlap it otherwise. */
+#include "ln_cold.h"
 #include "ln_shapes.h"
 
 ln_status ln_flatten_check(const ln_call *c)

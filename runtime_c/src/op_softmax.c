@@ -27,7 +27,8 @@ void ln_softmax_run(const ln_call *c)
         for (size_t first = 0; first < C; first += LN_LANES) {
             const size_t live = ln_live_lanes(C, first);
             ln_get_lanes(t, x + first, live);
-            for (int k = 0; k < LN_LANES; k++) t[k] = ln_expf(t[k] - m);
+            for (int k = 0; k < LN_LANES; k++) t[k] -= m;
+            ln_exp_lanes(t);
             ln_put_lanes(y + first, t, live);
             for (size_t k = live; k < LN_LANES; k++) t[k] = 0.0f;
             for (int k = 0; k < LN_LANES; k++) sums[k] += t[k];

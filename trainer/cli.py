@@ -59,6 +59,7 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--validation-split", type=float, metavar="X", help="share held out to choose the best epoch")
     parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default runs/NAME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, to the bit")
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help="also save after every N updates")
@@ -138,7 +139,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
              "validation_split", "early_stopping", "seed")  # fmt: skip
     given = {name: getattr(options, name) for name in names}
-    fetch = {"cache": options.data_dir}
+    fetch = {"cache": options.data_dir, "device": options.device}
     if options.resume is not None:
         session = sessions.resume(options.resume, given, options.data, **fetch)
     else:

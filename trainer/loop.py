@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .data.batches import iterate
 from .data.dataset import Dataset
 from .errors import UserError
 from .settings import Settings
 from .trainer import Trainer
+
+if TYPE_CHECKING:
+    from .device_trainer import DeviceTrainer
 
 
 @dataclass
@@ -64,7 +67,7 @@ class Events:
 
 
 def fit(
-    trainer: Trainer,
+    trainer: Trainer | DeviceTrainer,
     train: Dataset,
     validation: Dataset | None,
     settings: Settings,
@@ -86,22 +89,18 @@ def fit(
     updates = -(-micro_batches // group)
     schedule = settings.make_schedule(updates)
     while progress.epoch < settings.epochs and not out_of_patience(settings, progress):
-        started = time.perf_counter()
+        started, sent, done = time.perf_counter(), progress.batch, progress.updates
         for index in iterate(train, size, settings.seed, progress.epoch, progress.batch):
-            first = progress.batch % group == 0
-            last = progress.batch % group == group - 1 or progress.batch == micro_batches - 1
-            trainer.optimizer.lr = schedule.lr(progress.updates)
-            metrics = trainer.micro(train.x[index], train.y[index], accumulate=not first)
-            if last:
-                _update(trainer, settings, metrics, 1 + progress.batch % group)
-                progress.updates += 1
-            _count(progress, metrics, size)
-            progress.micro_step = trainer.micro_step
-            _check_finite(progress, metrics)
-            events.step(progress, metrics)
-            if save_every and last and progress.updates % save_every == 0:
+            last = sent % group == group - 1 or sent == micro_batches - 1
+            trainer.optimizer.lr = schedule.lr(done)
+            trainer.run_batch(train, index, sent % group == 0, 1 + sent % group if last else 0, settings)
+            sent, done = sent + 1, done + last
+            save = last and save_every > 0 and done % save_every == 0
+            _collect(trainer, progress, events, save or sent == micro_batches)
+            if save:
                 events.save("last")
             if last and events.stop():
+                _collect(trainer, progress, events, True)
                 progress.seconds += time.perf_counter() - started
                 events.save("last")
                 return "stopped"
@@ -125,19 +124,13 @@ def out_of_patience(settings: Settings, progress: Progress) -> bool:
     return settings.early_stopping is not None and progress.stale >= settings.early_stopping["patience"]
 
 
-def _update(trainer: Trainer, settings: Settings, metrics: dict[str, float], group: int) -> None:
-    """Average the accumulated gradients, clip them, and let the optimiser use them."""
-    if trainer.update_mode == "immediate":
-        return
-    gradients = trainer.gradients
-    if group > 1:
-        gradients *= gradients.dtype.type(1 / group)
-    if settings.clip_value:
-        gradients.clip(-settings.clip_value, settings.clip_value, out=gradients)
-    metrics["grad_norm"] = norm = trainer.grad_norm()
-    if settings.clip_norm and norm > settings.clip_norm:
-        gradients *= gradients.dtype.type(settings.clip_norm / norm)
-    trainer.optimizer.update(trainer.model.weights, gradients)
+def _collect(trainer: Trainer | DeviceTrainer, progress: Progress, events: Events, wait: bool) -> None:
+    """Count the steps that are finished; with `wait`, all of them."""
+    for metrics in trainer.collect(wait):
+        _count(progress, metrics)
+        _check_finite(progress, metrics)
+        events.step(progress, metrics)
+    progress.micro_step = trainer.micro_step
 
 
 def _check_finite(progress: Progress, metrics: dict[str, float]) -> None:
@@ -149,10 +142,11 @@ def _check_finite(progress: Progress, metrics: dict[str, float]) -> None:
             )
 
 
-def _count(progress: Progress, metrics: dict[str, float], size: int) -> None:
+def _count(progress: Progress, metrics: dict[str, float]) -> None:
     progress.batch += 1
-    progress.seen += size
-    progress.loss_sum += metrics["loss"] * size
+    progress.updates += int(metrics["updated"])
+    progress.seen += int(metrics["samples"])
+    progress.loss_sum += metrics["loss"] * metrics["samples"]
     progress.correct += int(metrics.get("correct", 0))
     if "grad_norm" in metrics:
         progress.norms += 1
@@ -175,7 +169,9 @@ def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, 
     return better
 
 
-def _end_epoch(trainer: Trainer, validation: Dataset | None, progress: Progress, lr: float) -> dict[str, Any]:
+def _end_epoch(
+    trainer: Trainer | DeviceTrainer, validation: Dataset | None, progress: Progress, lr: float
+) -> dict[str, Any]:
     """The row of metrics of the epoch just done. selection_loss is what "best" means."""
     row: dict[str, Any] = {
         "epoch": progress.epoch + 1,

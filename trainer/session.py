@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import blueprint as blueprints
 from . import checkpoint, loop
@@ -22,6 +22,9 @@ from .graph import nhwc
 from .settings import Settings, option, settings_for
 from .trainer import Evaluation, Trainer, fits
 
+if TYPE_CHECKING:
+    from .device_trainer import DeviceTrainer
+
 
 @dataclass
 class Session:
@@ -30,7 +33,7 @@ class Session:
     folder: Path
     blueprint: blueprints.Blueprint
     settings: Settings
-    trainer: Trainer
+    trainer: Trainer | DeviceTrainer
     train: Dataset
     validation: Dataset | None
     test: Dataset | None
@@ -96,7 +99,12 @@ class Session:
 
 
 def start(
-    blueprint: blueprints.Blueprint, source: str, given: dict[str, Any], folder: Path | None, **fetch: Any
+    blueprint: blueprints.Blueprint,
+    source: str,
+    given: dict[str, Any],
+    folder: Path | None,
+    device: str = "cpu",
+    **fetch: Any,
 ) -> Session:
     """A new run: everything is checked, and planned, before the folder is made."""
     settings = settings_for(blueprint, given)
@@ -120,10 +128,13 @@ def start(
         "mean": mean,
         "std": std,
     }
-    return _assemble(blueprint, settings, splits, data, folder or free_folder(blueprint.name), loop.Progress())
+    folder = folder or free_folder(blueprint.name)
+    return _assemble(blueprint, settings, splits, data, folder, loop.Progress(), device)
 
 
-def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch: Any) -> Session:
+def resume(
+    path: Path, given: dict[str, Any], source: str | None = None, device: str = "cpu", **fetch: Any
+) -> Session:
     """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data. The data may
     have moved: `source` is then where they are now."""
     folder = path if path.is_dir() else path.parent
@@ -141,7 +152,7 @@ def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch
     if given.get("epochs") is not None:
         settings = replace(settings, epochs=blueprints.check_train("epochs", given["epochs"], option("epochs")))
     data = meta["data"] | ({"source": _lasting(source)} if source is not None else {})
-    splits = open_source(data["source"], **({"cache": data["folder"]} | {k: v for k, v in fetch.items() if v}))
+    splits = open_source(data["source"], **({"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}))
     if splits.train.hash() != data["hash"]:
         raise UserError(
             f"{data['source']}: the data are not those the run in {folder} was started with "
@@ -151,7 +162,8 @@ def resume(path: Path, given: dict[str, Any], source: str | None = None, **fetch
     splits = _framed(splits, saved.blueprint)
     values = dict(meta["progress"])
     t = values.pop("t")
-    session = _assemble(saved.blueprint, settings, splits, data, folder, loop.Progress.from_dict(values))
+    progress = loop.Progress.from_dict(values)
+    session = _assemble(saved.blueprint, settings, splits, data, folder, progress, device)
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
@@ -178,20 +190,27 @@ def _assemble(
     data: dict[str, Any],
     folder: Path,
     progress: loop.Progress,
+    device: str,
 ) -> Session:
     train, validation = splits.train, None
     if settings.validation_split:
         train, validation = split(train, settings.validation_split, settings.seed)
-    trainer = Trainer(
-        blueprint,
-        settings.batch_size,
-        settings.seed,
-        tuple(data["mean"]) if data["mean"] else None,
-        tuple(data["std"]) if data["std"] else None,
-        settings.update,
-        learning_rate=settings.learning_rate,
-        classes=train.classes > 0,
-    )
+    common: dict[str, Any] = {
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
+        "mean": tuple(data["mean"]) if data["mean"] else None,
+        "std": tuple(data["std"]) if data["std"] else None,
+        "learning_rate": settings.learning_rate,
+        "classes": train.classes > 0,
+    }
+    trainer: Trainer | DeviceTrainer
+    if device == "cuda":
+        from .backends.cuda import CudaDevice
+        from .device_trainer import DeviceTrainer
+
+        trainer = DeviceTrainer(CudaDevice(), blueprint, **common)
+    else:
+        trainer = Trainer(blueprint, update=settings.update, **common)
     _check_fit(trainer, splits.train, data)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -202,7 +221,7 @@ def _assemble(
     return Session(folder, blueprint, settings, trainer, train, validation, splits.test, data, progress)
 
 
-def _check_fit(trainer: Trainer, train: Dataset, data: dict[str, Any]) -> None:
+def _check_fit(trainer: Trainer | DeviceTrainer, train: Dataset, data: dict[str, Any]) -> None:
     """Input and number of classes, before anything runs."""
     where, shape = trainer.blueprint.where, trainer.graph.input_shape
     if not fits(train.shape, shape):
@@ -234,7 +253,7 @@ def _check_fit(trainer: Trainer, train: Dataset, data: dict[str, Any]) -> None:
             ]
 
 
-def _check_values(trainer: Trainer, train: Dataset) -> None:
+def _check_values(trainer: Trainer | DeviceTrainer, train: Dataset) -> None:
     """Where the answers are values, the loss takes values, and the net puts out as many."""
     where, outputs, values = trainer.blueprint.where, prod(trainer.graph.output_shape), train.y[0].size
     if trainer.loss.classification:

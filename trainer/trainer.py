@@ -112,6 +112,7 @@ class Trainer:
         rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
         self.optimizer = BoundOptimizer(rule, self.graph, self._states(rule), rate)
         self.micro_step = 0  # forward passes so far: the counter of dropout's random numbers
+        self._finished: list[dict[str, float]] = []
         self._kept = 0  # samples of a forward() whose values still lie in the arena
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
@@ -170,7 +171,7 @@ class Trainer:
         for index, launch in enumerate(self.plan.launches):
             if launch.kind == "load":
                 self._load(self.plan, x)
-                self.backend.array(self.plan, "target", rows)[...] = self._answers(y, rows)
+                self.backend.array(self.plan, "target", rows)[...] = answers(self.loss, self.target, y, rows)
             elif launch.kind == "forward":
                 self.backend.forward(self.plan, launch, rows, self.seed, self.micro_step)
             elif launch.kind == "loss":
@@ -189,23 +190,36 @@ class Trainer:
             metrics["grad_norm"] = float(np.sqrt(sum(squares[p.name] for p in self.graph.trainable)))
         return metrics
 
+    def run_batch(self, data: Any, index: np.ndarray, first: bool, group: int, settings: Any) -> None:
+        """One micro-batch of data[index], for the loop. first: the first of an update's. group: how many make the
+        update that follows, 0 for none. `collect` has the figures."""
+        metrics = self.micro(data.x[index], data.y[index], accumulate=not first)
+        metrics |= {"samples": len(index), "updated": group > 0}
+        if group and self.update_mode == "end":
+            gradients = self.gradients
+            if group > 1:
+                gradients *= gradients.dtype.type(1 / group)
+            if settings.clip_value:
+                gradients.clip(-settings.clip_value, settings.clip_value, out=gradients)
+            metrics["grad_norm"] = norm = self.grad_norm()
+            if settings.clip_norm and norm > settings.clip_norm:
+                gradients *= gradients.dtype.type(settings.clip_norm / norm)
+            self.optimizer.update(self.model.weights, gradients)
+        self._finished.append(metrics)
+
+    def collect(self, wait: bool) -> list[dict[str, float]]:
+        """The figures of the steps since the last call. A device may keep them back until it is asked to wait."""
+        finished, self._finished = self._finished, []
+        return finished
+
     def grad_norm(self) -> float:
         """The Euclidean norm of all gradients together, summed in float64, tensor by tensor."""
         gradients = self.gradients
         return float(np.sqrt(sum(sum_of_squares(gradients[p.name]) for p in self.graph.trainable)))
 
     def _load(self, plan: Plan, x: np.ndarray) -> None:
+        check_sample(plan.graph, x, plan.batch)
         into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
-        if not 0 < len(x) <= plan.batch:
-            raise UserError(
-                f"The batch holds {len(x)} samples, but the net is planned for 1 to {plan.batch}.\n"
-                f"  Give fewer at a time, or make the trainer with batch_size={len(x)}."
-            )
-        if not fits(x.shape[1:], into.shape[1:]):
-            raise UserError(
-                f"A sample of {x.shape[1:]} values does not fit the net's input {into.shape[1:]} (height, width, "
-                "channels).\n  Give data of that shape, or change input_shape in the blueprint."
-            )
         if x.dtype == np.uint8:
             x = x if x.ndim == 4 else x[..., None]
             channels = x.shape[-1]
@@ -213,16 +227,6 @@ class Trainer:
             to_input(x, mean, std, out=into.reshape(x.shape))
         else:
             np.copyto(into, x.reshape(into.shape))
-
-    def _answers(self, y: np.ndarray, rows: int) -> np.ndarray:
-        """y as the loss compares with it: (rows, *target)."""
-        y, shape = np.asarray(y), (rows, *self.target[0])
-        if y.size != prod(shape):
-            raise UserError(
-                f"Answers of shape {y.shape} do not fit {rows} samples: {self.loss.name} needs {shape}.\n"
-                "  Give one class number a sample, or as many values as the net puts out."
-            )
-        return y.reshape(shape)
 
     def _loss(self, launch: Launch, rows: int) -> dict[str, float]:
         z = self.backend.array(self.plan, launch.reads["z"], rows)
@@ -272,7 +276,7 @@ class Trainer:
 
     def criterion(self, output: np.ndarray, y: np.ndarray) -> Loss:
         """The loss of an output, which carries its own gradient for `backward`."""
-        value, gradient = self.loss(np.asarray(output), self._answers(y, len(output)))
+        value, gradient = self.loss(np.asarray(output), answers(self.loss, self.target, y, len(output)))
         return Loss(value, gradient)
 
     def backward(self, loss: Loss, activations: dict[str, np.ndarray] | None = None) -> NamedVector:
@@ -321,17 +325,7 @@ class Trainer:
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
         """Loss and accuracy over a whole set, batch by batch."""
-        total, correct, predictions = 0.0, 0, []
-        for start in range(0, len(x), self.batch_size):
-            z = self.infer(x[start : start + self.batch_size])
-            t = self._answers(y[start : start + self.batch_size], len(z))
-            total += self.loss(z, t)[0] * len(t)
-            predicted = self.loss.predictions(z, t)
-            if predicted is not None:
-                predictions.append(predicted)
-                correct += int((predicted == t.reshape(predicted.shape)).sum())
-        found = np.concatenate(predictions) if predictions else None
-        return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
+        return evaluate(self, x, y)
 
     def state_arrays(self) -> dict[str, np.ndarray]:
         """Everything a resume needs, as copies: weights/NAME (with statistics) and optimizer/STATE/NAME."""
@@ -347,14 +341,59 @@ class Trainer:
             for state, vector in self.optimizer.states.items():
                 targets |= {f"optimizer/{state}/{name}": array for name, array in vector.items()}
         for name, target in targets.items():
-            found = arrays.get(name)
-            if found is None or found.shape != target.shape:
-                what = "is missing" if found is None else f"has shape {found.shape}"
-                raise UserError(
-                    f"{where}: {name} {what}, but the blueprint needs {target.shape}.\n"
-                    "  Use the blueprint this checkpoint was trained with."
-                )
-            target[...] = found
+            target[...] = check_array(arrays, name, target.shape, where)
+
+
+def evaluate(trainer: Any, x: np.ndarray, y: np.ndarray) -> Evaluation:
+    """What Trainer.evaluate does, for every trainer that can infer."""
+    total, correct, predictions = 0.0, 0, []
+    for start in range(0, len(x), trainer.batch_size):
+        z = trainer.infer(x[start : start + trainer.batch_size])
+        t = answers(trainer.loss, trainer.target, y[start : start + trainer.batch_size], len(z))
+        total += trainer.loss(z, t)[0] * len(t)
+        predicted = trainer.loss.predictions(z, t)
+        if predicted is not None:
+            predictions.append(predicted)
+            correct += int((predicted == t.reshape(predicted.shape)).sum())
+    found = np.concatenate(predictions) if predictions else None
+    return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
+
+
+def answers(loss: Any, target: tuple[tuple[int, ...], str], y: np.ndarray, rows: int) -> np.ndarray:
+    """y as the loss compares with it: (rows, *target)."""
+    y, shape = np.asarray(y), (rows, *target[0])
+    if y.size != prod(shape):
+        raise UserError(
+            f"Answers of shape {y.shape} do not fit {rows} samples: {loss.name} needs {shape}.\n"
+            "  Give one class number a sample, or as many values as the net puts out."
+        )
+    return y.reshape(shape)
+
+
+def check_sample(graph: Graph, x: np.ndarray, batch: int) -> None:
+    """x must hold 1 to `batch` samples that the net's input can read."""
+    if not 0 < len(x) <= batch:
+        raise UserError(
+            f"The batch holds {len(x)} samples, but the net is planned for 1 to {batch}.\n"
+            f"  Give fewer at a time, or make the trainer with batch_size={len(x)}."
+        )
+    if not fits(x.shape[1:], graph.input_shape):
+        raise UserError(
+            f"A sample of {x.shape[1:]} values does not fit the net's input {graph.input_shape} (height, width, "
+            "channels).\n  Give data of that shape, or change input_shape in the blueprint."
+        )
+
+
+def check_array(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """arrays[name], which must be there and of that shape."""
+    found = arrays.get(name)
+    if found is None or found.shape != shape:
+        what = "is missing" if found is None else f"has shape {found.shape}"
+        raise UserError(
+            f"{where}: {name} {what}, but the blueprint needs {shape}.\n"
+            "  Use the blueprint this checkpoint was trained with."
+        )
+    return found
 
 
 def sum_of_squares(g: np.ndarray) -> float:

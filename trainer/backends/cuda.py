@@ -1,0 +1,114 @@
+"""One CUDA card, through CuPy. The only file that imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..kernels.call import Call, Float, Int, Kernel
+from ..kernels.source import source
+from .device import Bound
+
+
+class CudaDevice:
+    """Allocates, copies, launches and captures on one card and one stream. Raises UserError where there is none."""
+
+    def __init__(self, index: int = 0):
+        try:
+            import cupy
+        except ImportError:
+            raise UserError(
+                "--device cuda needs CuPy, which is not installed.\n"
+                "  pip install 'litenet[gpu]', or train with --device cpu."
+            ) from None
+        self.cupy = cupy
+        try:
+            properties = cupy.cuda.runtime.getDeviceProperties(index)
+            cupy.cuda.Device(index).use()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise UserError(
+                f"--device cuda found no CUDA card ({error}).\n  Check the driver with nvidia-smi, or use --device cpu."
+            ) from None
+        self.name = properties["name"].decode()
+        self.sms = int(properties["multiProcessorCount"])
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.allocated = 0  # bytes, and how many times: training must not change the second
+        self.allocations = 0
+        self._held: list[Any] = []
+        self._modules: dict[tuple, Any] = {}
+
+    # ---- memory
+
+    def free_bytes(self) -> int:
+        """What the card has left."""
+        return int(self.cupy.cuda.runtime.memGetInfo()[0])
+
+    def allocate(self, size: int) -> int:
+        """`size` bytes that start at a multiple of 256 and live as long as the device."""
+        try:
+            memory = self.cupy.cuda.Memory(max(size, 1))
+        except self.cupy.cuda.runtime.CUDARuntimeError:
+            raise UserError(
+                f"{self.name} has {self.free_bytes():,} bytes free, but {size:,} are needed.\n"
+                "  Use a smaller --batch, or close what else uses the card."
+            ) from None
+        self._held.append(memory)
+        self.allocated += size
+        self.allocations += 1
+        return int(memory.ptr)
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Host to device, in stream order. The array may be changed when this returns."""
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(address, array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice, self.stream.ptr)
+        if array.nbytes > 65536:  # smaller ones are staged by the driver before the call returns
+            self.stream.synchronize()
+
+    def download(self, address: int, array: np.ndarray) -> None:
+        """Device to host, after all that was launched before."""
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(array.ctypes.data, address, array.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr)
+        self.stream.synchronize()
+
+    def synchronize(self) -> None:
+        self.stream.synchronize()
+
+    # ---- kernels
+
+    def function(self, kernel: Kernel) -> Any:
+        """The compiled function; modules are compiled once, and CuPy keeps them on disk."""
+        key = (kernel.file, kernel.defines)
+        if key not in self._modules:
+            options = ("-std=c++17", *(f"-D{name}={value}" for name, value in kernel.defines))
+            self._modules[key] = self.cupy.RawModule(code=source(kernel.file), options=options)
+        try:
+            return self._modules[key].get_function(kernel.name)
+        except self.cupy.cuda.compiler.CompileException as error:
+            raise UserError(f"{kernel.file} ({kernel.name}) does not compile on {self.name}:\n{error}") from None
+
+    def launch(self, call: Call, addresses: Sequence[int | None]) -> None:
+        given = iter(addresses)
+        args: list[Any] = []
+        for arg in call.args:
+            if isinstance(arg, Int):
+                args.append(np.int32(arg.value))
+            elif isinstance(arg, Float):
+                args.append(np.float32(arg.value))
+            else:
+                args.append(np.uint64(next(given) or 0))
+        with self.stream:
+            self.function(call.kernel)(call.grid, call.block, tuple(args), shared_mem=call.shared)
+
+    def capture(self, launches: Sequence[Bound]) -> Callable[[], None]:
+        """One CUDA graph of the launches; calling it replays them."""
+        for call, _ in launches:
+            self.function(call.kernel)
+        with self.stream:
+            self.stream.begin_capture()
+            for call, addresses in launches:
+                self.launch(call, addresses)
+            graph = self.stream.end_capture()
+        return lambda: graph.launch(self.stream)

@@ -1,0 +1,177 @@
+"""Launches of a step that belong to no operator: load, loss, update, advance, and sums of gradients.
+
+Roles: set, labels, order, mean, std -> x, target · z, target, class_weights -> dz, loss, correct · weights, gradients,
+velocity | m, v, bounds, partials · step, rates, norm, history. STEP is the struct of common.cuh as the host writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log, prod
+
+import numpy as np
+
+from ..losses import BoundLoss
+from ..ops import Shape
+from ..optimizers import SGD, Adam, Optimizer
+from .call import Arg, Call, Float, Int, Kernel, Ref, blocks, constants
+from .grids import CARD, THREADS, flat, power, vector
+
+STEP = np.dtype(
+    [
+        ("seed", "<u4", 2),
+        ("micro", "<u4", 2),
+        ("cursor", "<i4"),
+        ("t", "<i4"),  # from 1: the update under way
+        ("lr", "<f4"),
+        ("grad_scale", "<f4"),
+        ("pad", "<u4", 8),
+    ]
+)
+ONE_BLOCK = 16384  # logits up to which one block computes the loss
+MAX_PARTIALS = 512  # float64 sums one update leaves in "partials"
+
+
+def load_calls(
+    dtype: str, rows: int, batch: int, count: int, D: int, C: int, words: int = 1, normalise: bool = True, sms: int = 0
+) -> list[Call]:
+    """Gather `rows` samples of D values (C channels) of a set of `count`; dtype "u8" or "f32" is the set's. With the
+    role "order" in that order. words: 4-byte words of one answer. Without normalise, values are copied."""
+    V = vector(D)
+    grid, block = flat(max(rows * D // V * 4, rows * words), sms)
+    args: tuple[Arg, ...] = (
+        Ref("set"), Ref("labels"), Ref("order"), Ref("step"), Ref("mean" if normalise else ""),
+        Ref("std" if normalise else ""), Ref("x"), Ref("target"), Int(rows), Int(batch), Int(count), Int(D), Int(C),
+        Int(words),
+    )  # fmt: skip
+    return [Call(Kernel("load.cu", f"load_{dtype}_f32", constants(VEC=V)), grid, block, args)]
+
+
+def loss_calls(loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 0) -> list[Call]:
+    """z (N, *shape) -> dz, loss, correct; classes: the target holds class numbers, else values as many as z."""
+    settings, R, C = loss.settings, N * prod(shape[:-1]), shape[-1]
+    S, threads, log_g = _loss_blocks(R, C, classes, sms)
+    z, dz, target = Ref("z"), Ref("dz"), Ref("target")
+    out = (Ref("scratch"), Ref("loss"), Ref("correct"))
+    sizes = (Int(R), Int(C), Int(log_g))
+    args: tuple[Arg, ...]
+    if loss.name == "cross_entropy":
+        weights = Ref("class_weights" if settings.get("class_weights") is not None else "")
+        name, args = loss.name, (z, target, weights, dz, *out, *sizes, Float(settings.get("label_smoothing", 0.0)))
+    elif loss.name == "logit_margin":
+        name, args = loss.name, (z, target, dz, *out, *sizes, Float(settings.get("m", 0.3)))
+    elif classes:
+        name, args = f"{loss.name}_classes", (z, target, dz, *out, *sizes)
+    else:
+        name, args = f"{loss.name}_values", (z, target, dz, *out, Int(R * C), Int(C == 1))
+    calls = [Call(Kernel("losses.cu", f"{name}_f32"), (S, 1, 1), (threads, 1, 1), args)]
+    if S > 1:
+        calls.append(Call(Kernel("losses.cu", "loss_fold_f32"), (1, 1, 1), (THREADS, 1, 1), (*out, Int(S))))
+    return calls
+
+
+def loss_scratch(N: int, shape: Shape, classes: bool, sms: int = 0) -> int:
+    """Bytes of scratch of loss_calls."""
+    S = _loss_blocks(N * prod(shape[:-1]), shape[-1], classes, sms)[0]
+    return 8 * S if S > 1 else 0
+
+
+def _loss_blocks(R: int, C: int, classes: bool, sms: int) -> tuple[int, int, int]:
+    """(blocks, threads, log2 of the lanes that share a row). One block where it does not take long."""
+    lanes = min(32, power(C)) if classes else 1
+    if R * C <= ONE_BLOCK:
+        while lanes > 1 and R * lanes > 1024:
+            lanes //= 2
+        items = R * lanes if classes else R * C
+        return 1, min(1024, 32 * blocks(items, 32)), lanes.bit_length() - 1
+    items = R * lanes if classes else blocks(R * C, 4)
+    return min(blocks(items, THREADS), 8 * (sms or CARD), 1024), THREADS, lanes.bit_length() - 1
+
+
+def partial_count(n: int, sms: int = 0) -> int:
+    """How many float64 sums of squares the update of n weights leaves in "partials"."""
+    return max(1, min(blocks(n, 4 * THREADS), 4 * (sms or CARD), MAX_PARTIALS))
+
+
+def decay_bounds(tensors: Iterable[tuple[int, int, bool]]) -> np.ndarray:
+    """The role "bounds": of (first element, elements, whether it decays), ascending, where decay begins and ends in
+    turn, in units of four elements."""
+    bounds: list[int] = []
+    for at, size, decay in tensors:
+        if decay:
+            start, end = at // 4, blocks(at + size, 4)
+            if bounds and bounds[-1] == start:
+                bounds[-1] = end
+            else:
+                bounds += [start, end]
+    return np.array(bounds, np.int32)
+
+
+def update_calls(
+    rule: Optimizer,
+    n: int,
+    bounds: int,
+    clip_value: float = 0.0,
+    clip_norm: float = 0.0,
+    first: int = 0,
+    sms: int = 0,
+) -> list[Call]:
+    """Update n weights. bounds: the length of the role "bounds". first: where in "partials" this update's sums begin.
+
+    One launch; with clip_norm two, since the norm has to be known before.
+    """
+    S = partial_count(n, sms)
+    grid, block = (S, 1, 1), (THREADS, 1, 1)
+    partials, gradients, step = Ref("partials", 8 * first), Ref("gradients"), Ref("step")
+    calls = []
+    if clip_norm:
+        norm = Kernel("update.cu", "gradient_norm_f32")
+        calls.append(Call(norm, grid, block, (gradients, step, partials, Int(n), Float(clip_value))))
+    common: tuple[Arg, ...] = (
+        gradients, step, Ref("bounds"), partials, Int(n), Int(bounds), Int(S if clip_norm else 0),
+        Float(rule.weight_decay), Float(clip_value), Float(clip_norm),
+    )  # fmt: skip
+    states = tuple(Ref(state) for state in rule.states)
+    own: tuple[Arg, ...]
+    if isinstance(rule, Adam):
+        b1, b2 = rule.beta1, rule.beta2
+        name = "adam"
+        own = (
+            Float(b1), Float(1 - b1), Float(_log(b1)), Float(b2), Float(1 - b2), Float(_log(b2)), Float(rule.eps),
+            Int(rule.decoupled),
+        )  # fmt: skip
+    elif isinstance(rule, SGD) and states:
+        name, own = "momentum", (Float(rule.momentum), Int(rule.nesterov))
+    elif isinstance(rule, SGD):
+        name, own = "sgd", ()
+    else:
+        raise NotImplementedError(f"optimizer {rule.name} has no CUDA kernel; train on the CPU")
+    kernel = Kernel("update.cu", f"update_{name}_f32")
+    return [*calls, Call(kernel, grid, block, (Ref("weights"), *states, *common, *own))]
+
+
+def _log(b: float) -> float:
+    return log(b) if b > 0 else float("-inf")
+
+
+def advance_calls(partials: int, rates: int, history: int = 0) -> list[Call]:
+    """The end of a micro-step: partials sums of squares make the norm (0: no update was made), Step moves on. rates and
+    history: the lengths of these roles."""
+    args = (
+        Ref("step"), Ref("rates" if rates else ""), Ref("partials"), Ref("norm"), Ref("loss"), Ref("correct"),
+        Ref("history"), Int(rates), Int(partials), Int(history), Int(partials > 0),
+    )  # fmt: skip
+    return [Call(Kernel("advance.cu", "advance_f32"), (1, 1, 1), (THREADS, 1, 1), args)]
+
+
+def sum_calls(n: int, sms: int = 0) -> list[Call]:
+    """y = a + b, where a tensor's gradient comes from several nodes."""
+    grid, block = flat(n, sms)
+    return [Call(Kernel("sum.cu", "sum_f32"), grid, block, (Ref("a"), Ref("b"), Ref("y"), Int(n)))]
+
+
+def fold_call(S: int, out1: Ref, n1: int, out2: Ref, n2: int, accumulate: bool) -> Call:
+    """The sums of S partial results of n1 + n2 values at the start of scratch."""
+    groups = min(32, power(blocks(S, 4)))
+    args = (Ref("scratch"), out1, out2, Int(S), Int(n1), Int(n2), Int(accumulate))
+    return Call(Kernel("sum.cu", "fold_f32"), (blocks(n1 + n2, 32), 1, 1), (32 * groups, 1, 1), args)

@@ -1,0 +1,223 @@
+/* common: what the kernels share. Everything is a function of its arguments, and every sum has a fixed order.
+ *   activations     the formulas and numbers (ids) of trainer/ops/activations.py
+ *   Pack<V>         V neighbouring floats, loaded and stored at once (V = 4 needs an address that is a multiple of 16)
+ *   reductions      over a warp or a one-dimensional block of whole warps
+ *   Philox4x32-10   the numbers of trainer/rng.py, bit for bit
+ *   Step            the numbers that change from one replay of a step to the next
+ */
+#ifndef LITENET_COMMON_CUH
+#define LITENET_COMMON_CUH
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
+/* ---- activations. With a constant id the switch is gone after compilation. ---- */
+
+enum {
+    ACT_NONE = 0, ACT_RELU = 1, ACT_RELU6 = 2, ACT_LEAKY_RELU = 3, ACT_GELU = 4, ACT_SIGMOID = 5, ACT_TANH = 6,
+    ACT_SILU = 7, ACT_HARD_SWISH = 8, ACT_GELU_TANH = 9
+};
+
+/* Whether the derivative follows from the output alone. */
+#define ACT_FROM_OUTPUT(id) \
+    ((id) <= ACT_LEAKY_RELU || (id) == ACT_SIGMOID || (id) == ACT_TANH)
+
+__device__ __forceinline__ float sigmoid(float h)
+{
+    const float e = expf(-fabsf(h)); /* never raised to a positive power */
+    return (h >= 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+__device__ __forceinline__ float gelu_tanh_inner(float h)
+{
+    return tanhf(0.7978845608f * (h + 0.044715f * h * h * h));
+}
+
+/* activation(h). The comparisons are written so that a NaN stays a NaN. */
+__device__ __forceinline__ float act_apply(int id, float h, float alpha)
+{
+    switch (id) {
+    case ACT_RELU: return h < 0.0f ? 0.0f : h;
+    case ACT_RELU6: return h < 0.0f ? 0.0f : h > 6.0f ? 6.0f : h;
+    case ACT_LEAKY_RELU: return h > 0.0f ? h : alpha * h;
+    case ACT_GELU: return 0.5f * h * (1.0f + erff(0.70710678f * h));
+    case ACT_SIGMOID: return sigmoid(h);
+    case ACT_TANH: return tanhf(h);
+    case ACT_SILU: return h * sigmoid(h);
+    case ACT_HARD_SWISH: return h * (h < -3.0f ? 0.0f : h > 3.0f ? 6.0f : h + 3.0f) / 6.0f;
+    case ACT_GELU_TANH: return 0.5f * h * (1.0f + gelu_tanh_inner(h));
+    default: return h;
+    }
+}
+
+/* dy * activation'(h), told from y = activation(h); only where ACT_FROM_OUTPUT. */
+__device__ __forceinline__ float act_mask(int id, float dy, float y, float alpha)
+{
+    switch (id) {
+    case ACT_RELU: return y > 0.0f ? dy : 0.0f;
+    case ACT_RELU6: return y > 0.0f && y < 6.0f ? dy : 0.0f;
+    case ACT_LEAKY_RELU: return y > 0.0f ? dy : alpha * dy;
+    case ACT_SIGMOID: return dy * y * (1.0f - y);
+    case ACT_TANH: return dy * (1.0f - y * y);
+    default: return dy;
+    }
+}
+
+/* dy * activation'(h), for the activations whose output does not tell the derivative. */
+__device__ __forceinline__ float act_input_grad(int id, float dy, float h)
+{
+    switch (id) {
+    case ACT_GELU: {
+        const float cdf = 0.5f * (1.0f + erff(0.70710678f * h));
+        return dy * (cdf + h * 0.39894228f * expf(-0.5f * h * h));
+    }
+    case ACT_GELU_TANH: {
+        const float t = gelu_tanh_inner(h);
+        const float slope = 0.7978845608f * (1.0f + 0.134145f * h * h);
+        return dy * (0.5f * (1.0f + t) + 0.5f * h * (1.0f - t * t) * slope);
+    }
+    case ACT_SILU: {
+        const float s = sigmoid(h);
+        return dy * (s + h * s * (1.0f - s));
+    }
+    case ACT_HARD_SWISH: return dy * (h <= -3.0f ? 0.0f : h >= 3.0f ? 1.0f : h / 3.0f + 0.5f);
+    default: return dy;
+    }
+}
+
+/* ---- V floats at once ---- */
+
+template <int V> struct Pack { float v[V]; };
+
+template <int V> __device__ __forceinline__ Pack<V> fill(float value)
+{
+    Pack<V> p;
+#pragma unroll
+    for (int k = 0; k < V; k++) p.v[k] = value;
+    return p;
+}
+
+template <int V> __device__ __forceinline__ Pack<V> load(const float *p)
+{
+    Pack<V> out;
+    if (V == 4) {
+        const float4 q = *reinterpret_cast<const float4 *>(p);
+        out.v[0] = q.x;
+        out.v[1 % V] = q.y;
+        out.v[2 % V] = q.z;
+        out.v[3 % V] = q.w;
+    } else if (V == 2) {
+        const float2 q = *reinterpret_cast<const float2 *>(p);
+        out.v[0] = q.x;
+        out.v[1 % V] = q.y;
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++) out.v[k] = p[k];
+    }
+    return out;
+}
+
+template <int V> __device__ __forceinline__ void store(float *p, const Pack<V> &a)
+{
+    if (V == 4)
+        *reinterpret_cast<float4 *>(p) = make_float4(a.v[0], a.v[1 % V], a.v[2 % V], a.v[3 % V]);
+    else if (V == 2)
+        *reinterpret_cast<float2 *>(p) = make_float2(a.v[0], a.v[1 % V]);
+    else {
+#pragma unroll
+        for (int k = 0; k < V; k++) p[k] = a.v[k];
+    }
+}
+
+/* ---- reductions. All threads of the warp or block take part and all get the result. ---- */
+
+#define FULL_WARP 0xffffffffu
+
+template <class T> __device__ __forceinline__ T warp_sum(T v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
+    return v;
+}
+
+__device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, o));
+    return v;
+}
+
+/* box: 32 T of shared memory; may be the same at every call. blockDim.x: a multiple of 32. */
+template <class T> __device__ __forceinline__ T block_sum(T v, T *box)
+{
+    v = warp_sum(v);
+    __syncthreads(); /* an earlier call may still read box */
+    if ((threadIdx.x & 31) == 0) box[threadIdx.x >> 5] = v;
+    __syncthreads();
+    const u32 lane = threadIdx.x & 31;
+    return warp_sum(lane < (blockDim.x >> 5) ? box[lane] : (T)0);
+}
+
+__device__ __forceinline__ float block_max(float v, float *box)
+{
+    v = warp_max(v);
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) box[threadIdx.x >> 5] = v;
+    __syncthreads();
+    const u32 lane = threadIdx.x & 31;
+    return warp_max(box[lane < (blockDim.x >> 5) ? lane : 0]);
+}
+
+/* The team that owns a row of a matrix: a warp, or the whole block. box as above. */
+#define TEAM template <bool BLOCK> __device__ __forceinline__
+TEAM int team_size() { return BLOCK ? blockDim.x : 32; }
+TEAM int team_rank() { return BLOCK ? threadIdx.x : threadIdx.x & 31; }
+TEAM int team_index() { return BLOCK ? blockIdx.x : (blockIdx.x * blockDim.x + threadIdx.x) >> 5; }
+TEAM int team_count() { return BLOCK ? gridDim.x : (gridDim.x * blockDim.x) >> 5; }
+TEAM float team_sum(float v, float *box) { return BLOCK ? block_sum(v, box) : warp_sum(v); }
+TEAM float team_max(float v, float *box) { return BLOCK ? block_max(v, box) : warp_max(v); }
+
+/* ---- random numbers ---- */
+
+struct Words { u32 w[4]; };
+
+/* Philox4x32-10 of counter (c0, c1, c2, c3) and key (k0, k1). */
+__device__ __forceinline__ Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1)
+{
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const u64 p0 = (u64)0xD2511F53u * c0, p1 = (u64)0xCD9E8D57u * c2;
+        c0 = (u32)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (u32)p1;
+        c3 = (u32)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    Words out = {{c0, c1, c2, c3}};
+    return out;
+}
+
+/* [0, 1) in multiples of 2^-24, exact. */
+__device__ __forceinline__ float uniform(u32 word) { return (float)(word >> 8) * 5.9604644775390625e-8f; }
+
+enum { STREAM_SHUFFLE = 1, STREAM_SPLIT = 2, STREAM_INIT = 3, STREAM_DROPOUT = 4, STREAM_AUGMENT = 5 };
+
+/* ---- what changes from step to step: 64 bytes, written by the host and by advance.cu alone ---- */
+
+struct Step {
+    u32 seed[2];      /* low, high */
+    u32 micro[2];     /* forward passes so far, low and high */
+    int cursor;       /* index of the batch in the epoch */
+    int t;            /* number of the update under way, from 1 */
+    float lr;         /* its learning rate */
+    float grad_scale; /* 1 / micro-batches of this update */
+    u32 pad[8];
+};
+
+__device__ __forceinline__ u64 step_micro(const Step *step) { return (u64)step->micro[1] << 32 | step->micro[0]; }
+
+#endif

@@ -1,0 +1,181 @@
+/* update: all weights at once, and the norm of the gradients (formulas: optimizers.py; order: scale, clip, norm, clip).
+ *   g = clamp(gradients * step.grad_scale, clip_value) * min(1, clip_norm / norm), norm = sqrt(sum g^2) before the last
+ *   sgd       g += wd w; w -= lr g
+ *   momentum  g += wd w; v = mu v + g; w -= lr v, with nesterov lr (g + mu v)
+ *   adam      g += wd w (decoupled: w *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+ *             w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+ * weights, gradients, states (n)   float32, tensors at multiples of 16 bytes, zeros between them; gradients only read
+ * bounds (count) int32: where decay begins and ends in turn, in units of 16 bytes; wd 0: not read
+ * partials  float64: sums of g^2. S > 0: these S hold the norm already (gradient_norm_f32 has run); S = 0: there is no
+ *           clip_norm, and block b writes its own sum to partials[b]. advance.cu makes the norm of them
+ * Launch    grid: as many as partials has room for; block: a multiple of 32; four values a thread, the tail one by one
+ * Order     a thread sums its own values in ascending order, in float64, then block_sum
+ * Cost      reads w, g and the states, writes w and the states: 12, 20 or 28 bytes a weight; the norm reads 4 more
+ */
+#include "common.cuh"
+
+__device__ __forceinline__ float clamped(float g, float scale, float limit)
+{
+    g *= scale;
+    return limit > 0.0f && g > limit ? limit : limit > 0.0f && g < -limit ? -limit : g; /* a NaN stays */
+}
+
+template <int V>
+__device__ __forceinline__ Pack<V> gradient(const float *from, size_t i, float scale, float limit, double &squares)
+{
+    Pack<V> g = load<V>(from + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        g.v[k] = clamped(g.v[k], scale, limit);
+        squares += (double)g.v[k] * (double)g.v[k];
+    }
+    return g;
+}
+
+extern "C" __global__ void __launch_bounds__(256) gradient_norm_f32(
+    const float *__restrict__ gradients, const Step *__restrict__ step, double *partials, int n, float clip_value)
+{
+    __shared__ double box[32];
+    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    double squares = 0.0;
+#pragma unroll 4
+    for (u32 q = first; q < (u32)n / 4; q += stride)
+        gradient<4>(gradients, 4 * (size_t)q, step->grad_scale, clip_value, squares);
+    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride)
+        gradient<1>(gradients, i, step->grad_scale, clip_value, squares);
+    squares = block_sum(squares, box);
+    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
+}
+
+/* What the gradients are multiplied by to have at most the norm clip_norm. */
+__device__ __forceinline__ float norm_factor(const double *partials, int S, float clip_norm, double *box)
+{
+    double sum = 0.0;
+    for (int s = threadIdx.x; s < S; s += blockDim.x) sum += partials[s];
+    const double norm = sqrt(block_sum(sum, box));
+    return norm > (double)clip_norm ? (float)((double)clip_norm / norm) : 1.0f;
+}
+
+/* Whether unit q decays: an odd number of bounds are at most q. */
+__device__ __forceinline__ bool decays(const int *bounds, int count, int q)
+{
+    int low = 0;
+    for (int high = count; low < high;) {
+        const int middle = (low + high) >> 1;
+        if (bounds[middle] <= q) low = middle + 1;
+        else high = middle;
+    }
+    return low & 1;
+}
+
+/* apply(r, i, g, wd) updates weights i to i + V - 1 by rule r, with their gradients g. */
+
+struct Sgd {
+    float *weights;
+    float lr;
+};
+
+template <int V> __device__ __forceinline__ void apply(const Sgd &r, size_t i, Pack<V> g, float wd)
+{
+    Pack<V> w = load<V>(r.weights + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) w.v[k] -= r.lr * fmaf(wd, w.v[k], g.v[k]);
+    store(r.weights + i, w);
+}
+
+struct Momentum {
+    float *weights, *velocity;
+    float lr, mu;
+    int nesterov;
+};
+
+template <int V> __device__ __forceinline__ void apply(const Momentum &r, size_t i, Pack<V> g, float wd)
+{
+    Pack<V> w = load<V>(r.weights + i), v = load<V>(r.velocity + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        const float d = fmaf(wd, w.v[k], g.v[k]);
+        v.v[k] = fmaf(r.mu, v.v[k], d);
+        w.v[k] -= r.lr * (r.nesterov ? fmaf(r.mu, v.v[k], d) : v.v[k]);
+    }
+    store(r.weights + i, w);
+    store(r.velocity + i, v);
+}
+
+struct Adam {
+    float *weights, *mean, *square;
+    float lr, b1, b1_rest, b2, b2_rest, eps, rate, root; /* rate = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t) */
+    int decoupled;
+};
+
+template <int V> __device__ __forceinline__ void apply(const Adam &r, size_t i, Pack<V> g, float wd)
+{
+    Pack<V> w = load<V>(r.weights + i), m = load<V>(r.mean + i), v = load<V>(r.square + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        float d = g.v[k];
+        if (r.decoupled) w.v[k] *= 1.0f - r.lr * wd;
+        else d = fmaf(wd, w.v[k], d);
+        m.v[k] = fmaf(r.b1, m.v[k], r.b1_rest * d);
+        v.v[k] = fmaf(r.b2, v.v[k], r.b2_rest * d * d);
+        w.v[k] -= r.rate * (m.v[k] / fmaf(sqrtf(v.v[k]), r.root, r.eps));
+    }
+    store(r.weights + i, w);
+    store(r.mean + i, m);
+    store(r.square + i, v);
+}
+
+template <class RULE>
+__device__ __forceinline__ void update(
+    const RULE &rule, const float *gradients, const Step *step, const int *bounds, double *partials, int n, int count,
+    int S, float wd, float clip_value, float clip_norm, double *box)
+{
+    const float factor = S > 0 ? norm_factor(partials, S, clip_norm, box) : 1.0f, scale = step->grad_scale;
+    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    double squares = 0.0;
+    for (u32 q = first; q < (u32)n / 4; q += stride) {
+        Pack<4> g = gradient<4>(gradients, 4 * (size_t)q, scale, clip_value, squares);
+#pragma unroll
+        for (int k = 0; k < 4; k++) g.v[k] *= factor;
+        apply(rule, 4 * (size_t)q, g, wd != 0.0f && decays(bounds, count, q) ? wd : 0.0f);
+    }
+    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) {
+        Pack<1> g = gradient<1>(gradients, i, scale, clip_value, squares);
+        g.v[0] *= factor;
+        apply(rule, (size_t)i, g, wd != 0.0f && decays(bounds, count, i / 4) ? wd : 0.0f);
+    }
+    if (S > 0) return;
+    squares = block_sum(squares, box);
+    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_sgd_f32(
+    float *weights, const float *gradients, const Step *step, const int *bounds, double *partials, int n, int count,
+    int S, float wd, float clip_value, float clip_norm)
+{
+    __shared__ double box[32];
+    const Sgd rule = {weights, step->lr};
+    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+}
+
+extern "C" __global__ void __launch_bounds__(256) update_momentum_f32(
+    float *weights, float *velocity, const float *gradients, const Step *step, const int *bounds, double *partials,
+    int n, int count, int S, float wd, float clip_value, float clip_norm, float mu, int nesterov)
+{
+    __shared__ double box[32];
+    const Momentum rule = {weights, velocity, step->lr, mu, nesterov};
+    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+}
+
+/* log_b1, log_b2: natural logarithms. 1 - b^t = -expm1(t log b) loses no digits while b^t is near 1. */
+extern "C" __global__ void __launch_bounds__(256) update_adam_f32(
+    float *weights, float *m, float *v, const float *gradients, const Step *step, const int *bounds, double *partials,
+    int n, int count, int S, float wd, float clip_value, float clip_norm, float b1, float b1_rest, float log_b1,
+    float b2, float b2_rest, float log_b2, float eps, int decoupled)
+{
+    __shared__ double box[32];
+    const float t = (float)step->t, lr = step->lr;
+    const float rate = lr / -expm1f(t * log_b1), root = 1.0f / sqrtf(-expm1f(t * log_b2));
+    const Adam rule = {weights, m, v, lr, b1, b1_rest, b2, b2_rest, eps, rate, root, decoupled};
+    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+}

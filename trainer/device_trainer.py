@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
-from .backends.device import CALLS, Device, DeviceBackend, supports, workspace
+from .backends.device import TRAINED, Device, DeviceBackend, supports, workspace
 from .backends.numpy import DTYPES
 from .data.dataset import Dataset
 from .errors import UserError
@@ -23,6 +23,7 @@ from .fuse import for_training, without_training_only
 from .graph import build
 from .init import fill
 from .kernels import calls_step
+from .kernels.choose import Choice
 from .losses import make_loss
 from .optimizers import make_optimizer
 from .plan import Needs, Plan, plan_inference, plan_training
@@ -60,18 +61,20 @@ class DeviceTrainer:
         check_loss(blueprint, self.graph, self.loss, self.classes)
         if (missing := supports(self.graph)) is not None:
             raise UserError(
-                f"{blueprint.where}: {missing} has no CUDA kernel; these have: {', '.join(CALLS)}.\n"
+                f"{blueprint.where}: {missing} has no CUDA kernel; these have: {', '.join(TRAINED)}.\n"
                 "  Train this net with --device cpu."
             )
         rule = make_optimizer(blueprint.optimizer)
         self.target = target_of(self.graph, self.classes)
         channels = len(mean) if mean else 1
         params = self.graph.trainable
-        needs = Needs(self._control(batch_size, channels, rule), workspace(device.sms, self.loss, self.classes))
+        choice = Choice(device, getattr(device, "table", None))
+        needs = Needs(self._control(batch_size, channels, rule), workspace(choice, self.loss, self.classes))
         evaluated = without_training_only(self.graph)
         self.plan = plan_training(self.graph, batch_size, rule.states, "end", self.target, needs)
         self.eval_plan = plan_inference(evaluated, batch_size, rule.states, True, needs)
-        self.backend = DeviceBackend(device, [self.plan, self.eval_plan], self.loss, rule, self.classes)
+        choice.save()
+        self.backend = DeviceBackend(device, choice, [self.plan, self.eval_plan], self.loss, rule, self.classes)
         rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
         self.optimizer = SimpleNamespace(rule=rule, lr=rate, t=0, update=self._update)
         self.micro_step = 0
@@ -187,8 +190,8 @@ class DeviceTrainer:
         step["micro"] = [[self.micro_step & 0xFFFFFFFF, self.micro_step >> 32]]
         step["cursor"], step["t"] = len(self._pending), max(self.optimizer.t, 1)
         step["lr"], step["grad_scale"] = self.optimizer.lr, 1 / max(group, 1)
-        self.device.upload(self.backend.address(self.plan, "step"), step.view(np.int32))
-        self.device.upload(self.backend.address(self.plan, "order"), index.astype(np.int32))
+        block = np.concatenate([step.view(np.int32), index.astype(np.int32)])  # order stands right behind step
+        self.device.upload(self.backend.address(self.plan, "step"), block)
 
     def _stage(self, x: np.ndarray, y: np.ndarray | None) -> None:
         """A batch from the host into the arena."""

@@ -136,7 +136,8 @@ static void run_warp(unsigned first, unsigned end) {
 
 static void run_block(unsigned threads, unsigned shared) {
     memset(dynamic_shared, 0xFF, shared);
-    if (__start_cushim_shared) memset(__start_cushim_shared, 0xFF, (size_t)(__stop_cushim_shared - __start_cushim_shared));
+    const size_t fixed = (size_t)(__stop_cushim_shared - __start_cushim_shared);
+    if (fixed) memset(__start_cushim_shared, 0xFF, fixed);
     for (unsigned i = 0; i < threads; i++) {
         Fiber &f = fibers[i];
         if (!f.stack) f.stack = (char *)aligned_alloc(64, STACK);
@@ -165,7 +166,8 @@ static void launch(const unsigned *dims, unsigned shared, void (*f)(void *), voi
     body = f;
     body_argument = argument;
     const unsigned threads = block_dim.x * block_dim.y * block_dim.z;
-    if (threads < 1 || threads > MAX_THREADS || shared > MAX_DYNAMIC) fail("more threads or shared memory than a card has");
+    if (threads < 1 || threads > MAX_THREADS) fail("a block has 1 to 1024 threads");
+    if (shared > MAX_DYNAMIC) fail("more shared memory than a card has");
     for (block.z = 0; block.z < grid_dim.z; block.z++)
         for (block.y = 0; block.y < grid_dim.y; block.y++)
             for (block.x = 0; block.x < grid_dim.x; block.x++) run_block(threads, shared);
@@ -181,7 +183,8 @@ template <class... A> struct Packed {
     template <int... I> void call(Indices<I...>) { kernel(*(A *)arguments[I]...); }
     static void run(void *p) { ((Packed *)p)->call(typename Count<sizeof...(A)>::type()); }
 };
-template <class... A> int enter(void (*kernel)(A...), const unsigned *dims, unsigned shared, int order, void **arguments, int count) {
+template <class... A> int enter(void (*kernel)(A...), const unsigned *dims, unsigned shared, int order,
+                                   void **arguments, int count) {
     if (count != (int)sizeof...(A)) return (int)sizeof...(A);
     Packed<A...> packed = {kernel, arguments};
     backwards = order;

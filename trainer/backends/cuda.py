@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.known import default_cache
 from ..errors import UserError
 from ..kernels.call import Call, Float, Int, Kernel
 from ..kernels.source import source
@@ -35,6 +36,7 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.sms = int(properties["multiProcessorCount"])
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.table = default_cache() / "kernels" / f"{self.name.replace(' ', '-')}.json"  # the variants found fastest
         self.allocated = 0  # bytes, and how many times: training must not change the second
         self.allocations = 0
         self._held: list[Any] = []
@@ -59,6 +61,10 @@ class CudaDevice:
         self.allocated += size
         self.allocations += 1
         return int(memory.ptr)
+
+    def release(self, address: int) -> None:
+        """Give back what `allocate` gave."""
+        self._held = [memory for memory in self._held if memory.ptr != address]
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Host to device, in stream order. The array may be changed when this returns."""
@@ -101,6 +107,21 @@ class CudaDevice:
                 args.append(np.uint64(next(given) or 0))
         with self.stream:
             self.function(call.kernel)(call.grid, call.block, tuple(args), shared_mem=call.shared)
+
+    def measure(self, launches: Sequence[Bound]) -> float:
+        """Seconds of the launches, replayed after one another: the fastest of three rounds of eight."""
+        replay = self.capture(launches)
+        replay()
+        best = float("inf")
+        start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+        for _ in range(3):
+            start.record(self.stream)
+            for _ in range(8):
+                replay()
+            end.record(self.stream)
+            end.synchronize()
+            best = min(best, self.cupy.cuda.get_elapsed_time(start, end))
+        return best / 8e3
 
     def capture(self, launches: Sequence[Bound]) -> Callable[[], None]:
         """One CUDA graph of the launches; calling it replays them."""

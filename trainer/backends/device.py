@@ -15,14 +15,14 @@ import numpy as np
 from ..graph import Graph, Node
 from ..kernels import calls_gemm, calls_other, calls_step
 from ..kernels.call import Call, Ref, Shapes
+from ..kernels.choose import Choice
 from ..losses import BoundLoss
 from ..ops import OPS
 from ..optimizers import Optimizer
 from ..plan import Launch, Plan
 from .numpy import DTYPES
 
-CALLS = calls_gemm.CALLS | calls_other.CALLS
-SCRATCH = calls_gemm.SCRATCH | calls_other.SCRATCH
+TRAINED = (*calls_gemm.PARTS, *calls_other.CALLS)  # operators that have kernels
 Bound = tuple[Call, tuple[int | None, ...]]  # a call, and the address of each of its Refs in order
 
 
@@ -42,7 +42,7 @@ class Device(Protocol):
 
 def supports(graph: Graph) -> str | None:
     """The first node no kernel trains, or None."""
-    return next((f"{n.name} ({n.op})" for n in graph.nodes if n.op not in CALLS and not OPS[n.op].OP.view), None)
+    return next((f"{n.name} ({n.op})" for n in graph.nodes if n.op not in TRAINED and not OPS[n.op].OP.view), None)
 
 
 def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes:
@@ -52,8 +52,9 @@ def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes
     return Shapes(node.attrs, rows, x, y, sms=sms, node=index[node.name], nodes=len(graph.nodes), **more)
 
 
-def workspace(sms: int, loss: BoundLoss | None, classes: bool) -> Callable[[Graph, int, Launch, bool], int]:
+def workspace(choice: Choice, loss: BoundLoss | None, classes: bool) -> Callable[[Graph, int, Launch, bool], int]:
     """Bytes of scratch a launch of a plan needs, for the planner."""
+    sms = choice.device.sms
 
     def need(graph: Graph, batch: int, launch: Launch, training: bool) -> int:
         if launch.kind == "loss" and loss is not None:
@@ -61,7 +62,7 @@ def workspace(sms: int, loss: BoundLoss | None, classes: bool) -> Callable[[Grap
         if launch.node is None or launch.kind not in ("forward", "backward"):
             return 0
         s = shapes(graph, launch.node, batch, sms, adds=frozenset(launch.adds), want=wanted(launch))
-        return SCRATCH.get(launch.node.op, lambda direction, s: 0)(direction(launch, training), s)
+        return choice.scratch(launch.node.op, direction(launch, training), s)
 
     return need
 
@@ -77,8 +78,10 @@ def wanted(launch: Launch) -> frozenset[str]:
 class DeviceBackend:
     """Runs a training and an evaluation plan in one arena on a device. Host arrays go in and out by name."""
 
-    def __init__(self, device: Device, plans: Iterable[Plan], loss: BoundLoss, rule: Optimizer, classes: bool):
-        self.device, self.loss, self.rule, self.classes = device, loss, rule, classes
+    def __init__(
+        self, device: Device, choice: Choice, plans: Iterable[Plan], loss: BoundLoss, rule: Optimizer, classes: bool
+    ):
+        self.device, self.choice, self.loss, self.rule, self.classes = device, choice, loss, rule, classes
         self.plans = list(plans)
         self.bytes = max(plan.arena_bytes for plan in self.plans)
         self.base = device.allocate(self.bytes)
@@ -142,7 +145,7 @@ class DeviceBackend:
         assert launch.node is not None
         more = {"adds": frozenset(launch.adds), "accumulate": accumulate, "want": wanted(launch)}
         s = shapes(graph, launch.node, rows, sms, **more)
-        return CALLS[launch.node.op](direction(launch, plan.training), s)
+        return self.choice.calls(launch.node.op, direction(launch, plan.training), s)
 
     def bind_load(self, plan: Plan, dtype: str, rows: int, count: int, ordered: bool, answers: bool) -> list[Bound]:
         """Gather `rows` samples of a set of `count` (roles set, labels, and order if ordered) into x and target."""

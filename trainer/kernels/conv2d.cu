@@ -2,7 +2,8 @@
  *   forward   y[n,i,j,o] = act(b[o] + sum_uvc x[n, i*sh + u*eh - top, j*sw + v*ew - left, c] w[o,u,v,c])
  *   dgrad     dx = add + the transpose of that, of g = dy * act'(y)
  *   wgrad     dw[o,u,v,c] = sum_nij g[n,i,j,o] x[n, i*sh + u*eh - top, j*sw + v*ew - left, c]   db[o] = sum_nij g
- * x, dx, add (N,H,W,C)   w, dw (O,KH,KW,C)   b, db (O)   y, dy (N,Ho,Wo,O)   float32; zero outside the image; s: stride, e: dilation
+ * x, dx, add (N,H,W,C)   w, dw (O,KH,KW,C)   b, db (O)   y, dy (N,Ho,Wo,O)   float32
+ * s: stride, e: dilation; zero outside the image
  *
  * The sum of forward and dgrad runs over the taps of the kernel, and for each tap over the channels in steps of BK. A
  * row (pixel) keeps one bit for each tap: whether that tap sees the image. So stride, padding and dilation cost
@@ -12,9 +13,10 @@
  *           ACT    number of the activation          STRIDED  0 where sh = sw = 1; ZL lanes along z in conv2d_sum_f32
  *           CONV_FORWARD, CONV_DGRAD, CONV_WGRAD, CONV_SUM   which kernel to compile
  * Launch    forward, dgrad   grid (tiles, splits) and z = sh*sw for dgrad, block THREADS; a split takes a part of the
- *               steps and writes part[split][rows][O or C] (forward: ACT 0), conv2d_sum_f32 adds up (dgrad: splits only unstrided)
+ *               steps and writes part[split][rows][O or C] (forward: ACT 0), conv2d_sum_f32 adds up;
+ *               dgrad splits only unstrided
  *           wgrad            grid (tiles of dw, splits): a split takes per_split pixels; part[split][O*K + O]
- * Edges     any N, H, W, C, O; groups and more than 32 taps: conv2d_naive.cu
+ * Edges     any N, H, W, C, O with N*H*W and N*Ho*Wo below 2^31; groups and more than 32 taps: conv2d_naive.cu
  * Aliasing  dx may be add; nothing else overlaps
  * Order     fixed for given macros and splits: equal inputs give equal bits
  * Cost      2 N Ho Wo O KH KW C operations each
@@ -25,14 +27,15 @@ struct Window { /* as in the formulas */
     int KH, KW, sh, sw, top, left, eh, ew;
 };
 /* All three kernels end with these: sizes, the window, and what divides by Ho*Wo and Wo (dgrad: H*W and W). */
-#define SIZES                                                                                                           \
-    int N, int H, int W, int C, int O, int Ho, int Wo, int KH, int KW, int sh, int sw, int top, int left, int eh, int ew, \
-        unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, int per_split
+#define SIZES                                                                                              \
+    int N, int H, int W, int C, int O, int Ho, int Wo, int KH, int KW, int sh, int sw, int top, int left,  \
+        int eh, int ew, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, int per_split
 #define UNPACK_SIZES                                       \
     const Window k = {KH, KW, sh, sw, top, left, eh, ew};  \
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
 
-/* The walk over taps and channels. Along a row of taps the matrices move by a_v, b_v; from its end to the next, a_u, b_u. */
+/* The walk over taps and channels. Along a row of taps the matrices move by a_v, b_v; from its end to the next by
+ * a_u, b_u. */
 template <int BK> struct Taps {
     int c, end, a_offset, b_offset;
     unsigned bit;
@@ -77,8 +80,8 @@ template <class L, int ACT_ID> struct Gathered {
     {
     }
     /* Row i looks at image n (from base) of (H,W,C); its tap (u,v) at (row + u*du, col + v*dv), u < NU, v < NV. */
-    __device__ __forceinline__ void place(int i, bool exists, int n, int H, int W, int C, int row, int col, int NU, int NV,
-                                          int du, int dv)
+    __device__ __forceinline__ void place(int i, bool exists, int n, int H, int W, int C, int row, int col, int NU,
+                                          int NV, int du, int dv)
     {
         unsigned columns = 0, bits = 0;
         for (int v = 0; v < NV; v++) columns |= (unsigned)((unsigned)(col + v * dv) < (unsigned)W) << v;
@@ -115,9 +118,9 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forwa
     Gathered<LX, 0> rows(x, x, 0.0f);
 #pragma unroll
     for (int i = 0; i < LX::COUNT; i++) {
-        const int m = m0 + LX::row(i), n = divide(m, by_image), r = m - n * (Ho * Wo), p = divide(r, by_row), q = r - p * Wo;
-        rows.place(i, m < M && LX::row(i) < T::BM, n - n_first, H, W, C, p * k.sh - k.top, q * k.sw - k.left, k.KH, k.KW,
-                   k.eh, k.ew);
+        const int m = m0 + LX::row(i), n = divide(m, by_image), r = m - n * (Ho * Wo), p = divide(r, by_row);
+        const int row = p * k.sh - k.top, col = (r - p * Wo) * k.sw - k.left;
+        rows.place(i, m < M && LX::row(i) < T::BM, n - n_first, H, W, C, row, col, k.KH, k.KW, k.eh, k.ew);
     }
     const int dv = k.ew * C, du = k.eh * W * C;
     Taps<T::BK> at = {0, C, 0, 0, 1u, 0, k.KW, dv, C, du - (k.KW - 1) * dv, C};
@@ -127,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forwa
     float acc[T::TM][T::TN];
     product<T, LX, LW>(shared, at, steps, rows, Rows<LW, 0>(w, w, n0, O, k.KH * k.KW * C, 0.0f), place, acc, none);
     if (part) part += (size_t)blockIdx.y * M * O;
-    store_tile<T, ACT>(place, acc, m0, n0, M, O, Matrix{O}, part ? (const float *)0 : b, (const float *)0, part ? part : y,
+    store_tile<T, ACT>(place, acc, m0, n0, M, O, Matrix{O}, part ? nullptr : b, nullptr, part ? part : y,
                        alpha);
 }
 #endif
@@ -136,6 +139,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forwa
 typedef Tile<TILE> T;
 
 struct Lattice { /* rows of dx that lie sh, sw apart: row m is pixel (first_i + i*sh, first_j + j*sw) of image n */
+    enum { BY_ROW = STRIDED };
     int rows, cols, first_i, first_j, sh, sw, H, W, C;
     Divisor by_image, by_row;
     __device__ __forceinline__ void find(int m, int &n, int &i, int &j) const
@@ -191,14 +195,16 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_dgrad
     typedef ByRow<T, T::BM, T::AP, VO> LD;
     typedef ByCol<T, T::BN, T::BP, VC> LW;
 #if STRIDED
-    const Axis ai((int)blockIdx.z / k.sw, H, k.top, k.sh, k.eh, k.KH), aj((int)blockIdx.z % k.sw, W, k.left, k.sw, k.ew, k.KW);
+    const Axis ai((int)blockIdx.z / k.sw, H, k.top, k.sh, k.eh, k.KH);
+    const Axis aj((int)blockIdx.z % k.sw, W, k.left, k.sw, k.ew, k.KW);
     const Lattice lattice = {ai.count, aj.count, ai.first, aj.first, k.sh, k.sw, H, W, C, by_image, by_row};
     const int NU = ai.taps, NV = aj.taps, row0 = (ai.first + k.top) / k.sh - ai.first_out,
               col0 = (aj.first + k.left) / k.sw - aj.first_out, du = ai.out_step, dv = aj.out_step;
     const int tap0 = ai.first_tap * k.KW + aj.first_tap, tap_u = ai.tap_step * k.KW, tap_v = aj.tap_step;
 #else
     const Lattice lattice = {H, W, 0, 0, 1, 1, H, W, C, by_image, by_row};
-    const int NU = k.KH, NV = k.KW, row0 = k.top, col0 = k.left, du = k.eh, dv = k.ew, tap0 = 0, tap_u = k.KW, tap_v = 1;
+    const int NU = k.KH, NV = k.KW, row0 = k.top, col0 = k.left, du = k.eh, dv = k.ew;
+    const int tap0 = 0, tap_u = k.KW, tap_v = 1;
 #endif
     const int M = N * lattice.rows * lattice.cols, tiles_m = (M + T::BM - 1) / T::BM;
     if ((int)blockIdx.x >= tiles_m * ((C + T::BN - 1) / T::BN)) return; /* the other residues have more pixels */
@@ -226,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_dgrad
     float acc[T::TM][T::TN];
     product<T, LD, LW>(shared, at, steps, rows, Cols<LW, 0>(w, w, n0, C, k.KH * k.KW * C, 0.0f), place, acc, none);
     if (part) part += (size_t)blockIdx.y * M * C;
-    store_tile<T, 0>(place, acc, m0, n0, M, C, lattice, (const float *)0, part ? (const float *)0 : add, part ? part : dx, 0.0f);
+    store_tile<T, 0>(place, acc, m0, n0, M, C, lattice, nullptr, part ? nullptr : add, part ? part : dx, 0.0f);
 }
 #endif
 
@@ -238,11 +244,12 @@ template <class L> struct Seen {
     const float *p;
     int H, W, C, Ho, Wo, sh, sw, row, col; /* row, col: where this thread's tap looks for pixel (0,0) */
     Divisor by_image, by_row;
-    __device__ __forceinline__ Seen(const float *x, int first, int H_, int W_, int C_, int Ho_, int Wo_, const Window &k,
-                                    Divisor by_image_, Divisor by_row_)
+    __device__ __forceinline__ Seen(const float *x, int first, int H_, int W_, int C_, int Ho_, int Wo_,
+                                    const Window &k, Divisor by_image_, Divisor by_row_)
         : H(H_), W(W_), C(C_), Ho(Ho_), Wo(Wo_), sh(k.sh), sw(k.sw), by_image(by_image_), by_row(by_row_)
     {
-        const int column = min(first + L::col(), k.KH * k.KW * C - L::V), tap = column / C, c = column - tap * C, u = tap / k.KW, v = tap - u * k.KW;
+        const int column = min(first + L::col(), k.KH * k.KW * C - L::V), tap = column / C;
+        const int c = column - tap * C, u = tap / k.KW, v = tap - u * k.KW;
         row = u * k.eh - k.top;
         col = v * k.ew - k.left;
         p = x + ((ptrdiff_t)row * W + col) * C + c;
@@ -271,15 +278,15 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_wgrad
     ColumnSums<LD::V> bias = {n0 == 0 && db != 0, fill<LD::V>(0.0f)};
     float acc[T::TM][T::TN];
     product<T, LD, LX>(shared, Straight<T::BK>{first, end}, (end - first + T::BK - 1) / T::BK,
-                       Cols<LD, ACT>(dy, y, m0, O, O, alpha), Seen<LX>(x, n0, H, W, C, Ho, Wo, k, by_image, by_row), place,
-                       acc, bias);
+                       Cols<LD, ACT>(dy, y, m0, O, O, alpha), Seen<LX>(x, n0, H, W, C, Ho, Wo, k, by_image, by_row),
+                       place, acc, bias);
     if (part) {
         dw = part + blockIdx.y * ((size_t)O * K + (db ? O : 0));
         db = dw + (size_t)O * K;
     }
     const bool older = accumulate && !part;
-    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, older ? db : (const float *)0);
-    store_tile<T, 0>(place, acc, m0, n0, O, K, Matrix{K}, (const float *)0, older ? dw : (const float *)0, dw, 0.0f);
+    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, older ? db : nullptr);
+    store_tile<T, 0>(place, acc, m0, n0, O, K, Matrix{K}, nullptr, older ? dw : nullptr, dw, 0.0f);
 }
 #endif
 

@@ -26,7 +26,8 @@ enum {
 
 /* Rows i0-top.. and columns j0-left.. of image n, zeros outside. */
 template <int HIGH, int THREADS>
-__device__ __forceinline__ void stage(float *tile, const float *x, size_t n, int i0, int j0, int H, int W, int top, int left)
+__device__ __forceinline__ void stage(float *tile, const float *x, size_t n, int i0, int j0, int H, int W,
+                                      int top, int left)
 {
     for (int e = (int)threadIdx.x; e < (HIGH + FKH - 1) * PITCH; e += THREADS) {
         const int r = e / PITCH, i = i0 - top + r, j = (j0 - left) * FC + e - r * PITCH;
@@ -109,10 +110,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
 
 #ifdef CONV_WGRAD
 extern "C" __global__ void __launch_bounds__(128) conv2d_first_wgrad_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x, float *__restrict__ part, SIZES,
-    int with_bias, float alpha)
+    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x, float *__restrict__ part,
+    SIZES, int with_bias, float alpha)
 {
-    enum { HIGH = 16 / ACROSS, PX = 4, SPAN = (PX + FKW - 1) * FC, TILE = (HIGH + FKH - 1) * PITCH + 4, SUMS = 4 * 8 * 4 };
+    enum { HIGH = 16 / ACROSS, PX = 4, SPAN = (PX + FKW - 1) * FC };
+    enum { TILE = (HIGH + FKH - 1) * PITCH + 4, SUMS = 4 * 8 * 4 };
     __shared__ __align__(16) float shared[TILE > SUMS ? TILE : SUMS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, walker = (int)threadIdx.x / 8;
     const int o4 = (int)blockIdx.y * 32 + lane % 8 * 4; /* this thread's channels */

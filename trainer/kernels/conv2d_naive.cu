@@ -8,11 +8,12 @@
  */
 #include "common.cuh"
 
-#define SIZES                                                                                                          \
-    int N, int H, int W, int C, int O, int Ho, int Wo, int KH, int KW, int sh, int sw, int top, int left, int eh, int ew, \
-        int groups
+#define SIZES                                                                                              \
+    int N, int H, int W, int C, int O, int Ho, int Wo, int KH, int KW, int sh, int sw, int top, int left,  \
+        int eh, int ew, int groups
 
-extern "C" __global__ void conv2d_forward_naive_f32(const float *x, const float *w, const float *b, float *y, SIZES, float alpha)
+extern "C" __global__ void conv2d_forward_naive_f32(
+    const float *x, const float *w, const float *b, float *y, SIZES, float alpha)
 {
     const int Cg = C / groups, Og = O / groups;
     const size_t all = (size_t)N * Ho * Wo * O;
@@ -24,7 +25,8 @@ extern "C" __global__ void conv2d_forward_naive_f32(const float *x, const float 
             for (int v = 0; v < KW; v++) {
                 const int p = i * sh + u * eh - top, q = j * sw + v * ew - left;
                 if (p < 0 || p >= H || q < 0 || q >= W) continue;
-                const float *xs = x + ((n * H + p) * W + q) * C + o / Og * Cg, *ws = w + (((size_t)o * KH + u) * KW + v) * Cg;
+                const float *xs = x + ((n * H + p) * W + q) * C + o / Og * Cg;
+                const float *ws = w + (((size_t)o * KH + u) * KW + v) * Cg;
                 for (int c = 0; c < Cg; c++) s = fmaf(xs[c], ws[c], s);
             }
         y[e] = act_apply(ACT, s, alpha);

@@ -32,8 +32,9 @@ extern "C" __global__ void __launch_bounds__(128) winograd_filter_f32(
     for (int a = 0; a < 3; a++)
 #pragma unroll
         for (int b = 0; b < 3; b++) {
-            const size_t at = TURNED ? (((size_t)c * 3 + 2 - a) * 3 + 2 - b) * O + o : (((size_t)o * 3 + a) * 3 + b) * C + c;
-            g[a][b] = c < C && o < O ? w[at] : 0.0f;
+            const size_t turned = (((size_t)c * 3 + 2 - a) * 3 + 2 - b) * O + o;
+            const size_t plain = (((size_t)o * 3 + a) * 3 + b) * C + c;
+            g[a][b] = c < C && o < O ? w[TURNED ? turned : plain] : 0.0f;
         }
 #pragma unroll
     for (int b = 0; b < 3; b++) {
@@ -77,9 +78,9 @@ __device__ __forceinline__ void transform_input(float (&d)[4][4])
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2) winograd_conv_f32(
-    const float *__restrict__ in, const float *__restrict__ y, const float *__restrict__ u, const float *__restrict__ bias,
-    const float *add, float *out, int N, int H, int W, int C, int O, int Ho, int Wo, int top, int left, int th, int tw,
-    int in_pitch, int u_pitch, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, float alpha)
+    const float *__restrict__ in, const float *__restrict__ y, const float *__restrict__ u,
+    const float *__restrict__ bias, const float *add, float *out, int N, int H, int W, int C, int O,
+    int Ho, int Wo, int top, int left, int th, int tw, int in_pitch, int u_pitch, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, float alpha)
 {
     __shared__ __align__(16) float shared[2 * (VS + US)];
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};

@@ -55,7 +55,8 @@ template <class L> struct PixelColumns {
 
 #ifdef EMBED_FORWARD
 extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projection_forward_f32(
-    const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int R, int P, int C, int E, float alpha)
+    const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int R, int P, int C, int E,
+    float alpha)
 {
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, 1> LX;
@@ -67,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
     float acc[T::TM][T::TN];
     product<T, LX, LW>(shared, Straight<T::BK>{0, P}, (P + T::BK - 1) / T::BK, Pixels<LX>{x, m0, R, P, C},
                        Cols<LW, 0>(w, w, n0, E, E, 0.0f), place, acc, none);
-    store_tile<T, ACT>(place, acc, m0, n0, R, E, Matrix{E}, (const float *)0, (const float *)0, y, alpha);
+    store_tile<T, ACT>(place, acc, m0, n0, R, E, Matrix{E}, nullptr, nullptr, y, alpha);
 }
 #endif
 
@@ -85,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
         typedef ByRow<T, T::BM, T::AP, VE> LD;
         typedef ByRow<T, T::BN, T::BP, VE> LW;
         const int tiles_m = (R + T::BM - 1) / T::BM, m0 = block % tiles_m * T::BM, n0 = block / tiles_m * T::BN;
-        product<T, LD, LW>(shared, Straight<T::BK>{0, E}, (E + T::BK - 1) / T::BK, Rows<LD, ACT>(dy, y, m0, R, E, alpha),
-                           Rows<LW, 0>(w, w, n0, P, E, 0.0f), place, acc, none);
+        product<T, LD, LW>(shared, Straight<T::BK>{0, E}, (E + T::BK - 1) / T::BK,
+                           Rows<LD, ACT>(dy, y, m0, R, E, alpha), Rows<LW, 0>(w, w, n0, P, E, 0.0f), place, acc, none);
         if (place.slice > 0) return;
 #pragma unroll
         for (int i = 0; i < T::TM; i++)
@@ -106,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
     const int tiles_m = (P + T::BM - 1) / T::BM, m0 = block % tiles_m * T::BM, n0 = block / tiles_m * T::BN;
     product<T, LX, LD>(shared, Straight<T::BK>{0, R}, (R + T::BK - 1) / T::BK, PixelColumns<LX>{x, m0, P, C},
                        Cols<LD, ACT>(dy, y, n0, E, E, alpha), place, acc, none);
-    store_tile<T, 0>(place, acc, m0, n0, P, E, Matrix{E}, (const float *)0, accumulate ? dw : (const float *)0, dw, 0.0f);
+    store_tile<T, 0>(place, acc, m0, n0, P, E, Matrix{E}, nullptr, accumulate ? dw : nullptr, dw, 0.0f);
 }
 #endif
 

@@ -20,7 +20,8 @@
 
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int KS_, int BLOCKS_> struct Tile {
     enum {
-        BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, KS = KS_, BLOCKS = BLOCKS_, /* at least on a multiprocessor: bounds the registers */
+        BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_, KS = KS_,
+        BLOCKS = BLOCKS_,                         /* at least on a multiprocessor: bounds the registers */
         SLICE = (BM / TM) * (BN / TN),            /* threads of a slice: they cover the tile once */
         THREADS = SLICE * KS,
         VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4, /* a thread's outputs come in groups of VM x VN */
@@ -237,8 +238,8 @@ template <int V> struct ColumnSums {
 
 /* acc = the tile's sums over `steps` steps from `at`, complete in slice 0. */
 template <class T, class LA, class LB, class SA, class SB, class Run, class Beside>
-__device__ __forceinline__ void product(float *shared, Run at, int steps, const SA &sa, const SB &sb, const Place<T> &place,
-                                        float (&acc)[T::TM][T::TN], Beside &beside)
+__device__ __forceinline__ void product(float *shared, Run at, int steps, const SA &sa, const SB &sb,
+                                        const Place<T> &place, float (&acc)[T::TM][T::TN], Beside &beside)
 {
     LA a;
     LB b;
@@ -294,50 +295,47 @@ __device__ __forceinline__ void store_column_sums(float *shared, const Pack<L::V
 
 /* ---- what becomes of the sums */
 
-/* out[m,n] = act(acc + bias[n]) + older[m,n], each part where it is asked for; `older` may be `out`. */
+/* Where row m of the result starts. BY_ROW: that is dear to compute, so a thread stores row by row. */
 struct Matrix { /* rows of `cols` elements one after another */
+    enum { BY_ROW = 0 };
     int cols;
     __device__ __forceinline__ size_t operator()(int m) const { return (size_t)m * (unsigned)cols; }
 };
 
+/* out[where(m) + n] = act(acc + bias[n]) + older[where(m) + n], each part where it is asked for; `older` may be `out`. */
 template <class T, int ACT_ID, class Where>
-__device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc)[T::TM][T::TN], int m0, int n0, int rows,
-                                           int cols, const Where &where, const float *bias, const float *older,
-                                           float *out, float alpha)
+__device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc)[T::TM][T::TN], int m0, int n0,
+                                           int rows, int cols, const Where &where, const float *bias,
+                                           const float *older, float *out, float alpha)
 {
     if (at.slice > 0) return;
+    /* groups are all in or all out, and aligned: a split's part of scratch may start anywhere */
+    const bool aligned = (((size_t)out | (size_t)older) & (sizeof(float) * T::VN - 1)) == 0;
     const bool whole = T::VN == 1 || cols % T::VN == 0; /* groups are all in or all out, and aligned */
+    enum { GROUPS = T::TN / T::VN };
 #pragma unroll
-    for (int j = 0; j < T::TN; j += T::VN) {
-        const int n = n0 + at.col(j);
-        if (n >= cols) continue;
-        Pack<T::VN> b = fill<T::VN>(0.0f);
+    for (int e = 0; e < T::TM * GROUPS; e++) {
+        const int i = Where::BY_ROW ? e / GROUPS : e % T::TM, j = (Where::BY_ROW ? e % GROUPS : e / T::TM) * T::VN;
+        const int m = m0 + at.row(i), n = n0 + at.col(j);
+        if (m >= rows || n >= cols) continue;
+        const size_t place = where(m) + n;
+        Pack<T::VN> r;
 #pragma unroll
-        for (int v = 0; v < T::VN; v++)
-            if (bias && n + v < cols) b.v[v] = bias[n + v];
+        for (int v = 0; v < T::VN; v++) {
+            const float b = bias && n + v < cols ? bias[n + v] : 0.0f;
+            r.v[v] = act_apply(ACT_ID, acc[i][j + v] + b, alpha);
+        }
+        if (whole) {
+            if (older) {
+                const Pack<T::VN> o = load<T::VN>(older + place);
 #pragma unroll
-        for (int i = 0; i < T::TM; i++) {
-            const int m = m0 + at.row(i);
-            if (m >= rows) continue;
-            const size_t place = where(m) + n;
-            Pack<T::VN> r;
-#pragma unroll
-            for (int v = 0; v < T::VN; v++) {
-                r.v[v] = acc[i][j + v] + b.v[v];
-                if (ACT_ID != 0) r.v[v] = act_apply(ACT_ID, r.v[v], alpha);
+                for (int v = 0; v < T::VN; v++) r.v[v] += o.v[v];
             }
-            if (whole) {
-                if (older) {
-                    const Pack<T::VN> o = load<T::VN>(older + place);
+            store(out + place, r);
+        } else {
 #pragma unroll
-                    for (int v = 0; v < T::VN; v++) r.v[v] += o.v[v];
-                }
-                store(out + place, r);
-            } else {
-#pragma unroll
-                for (int v = 0; v < T::VN; v++)
-                    if (n + v < cols) out[place + v] = older ? older[place + v] + r.v[v] : r.v[v];
-            }
+            for (int v = 0; v < T::VN; v++)
+                if (n + v < cols) out[place + v] = older ? older[place + v] + r.v[v] : r.v[v];
         }
     }
 }
@@ -348,7 +346,8 @@ __device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc
  * Launch   grid ceil((count + count2) / (256 / LANES_Z)), block 256 */
 template <int LANES_Z, int ACT_ID>
 __device__ __forceinline__ void add_parts(const float *part, const float *bias, const float *older, const float *older2,
-                                          float *out, float *out2, int count, int count2, int cols, int splits, float alpha)
+                                          float *out, float *out2, int count, int count2, int cols, int splits,
+                                          float alpha)
 {
     enum { WIDE = 256 / LANES_Z };
     __shared__ float sums[LANES_Z][WIDE];

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_forwa
     product<T, LX, LW>(shared, Straight<T::BK>{first, end}, (end - first + T::BK - 1) / T::BK,
                        Rows<LX, 0>(x, x, m0, N, I, 0.0f), Rows<LW, 0>(w, w, n0, O, I, 0.0f), place, acc, none);
     if (part) part += (size_t)blockIdx.y * N * O;
-    store_tile<T, ACT>(place, acc, m0, n0, N, O, Matrix{O}, part ? (const float *)0 : b, (const float *)0, part ? part : y,
+    store_tile<T, ACT>(place, acc, m0, n0, N, O, Matrix{O}, part ? nullptr : b, nullptr, part ? part : y,
                        alpha);
 }
 #endif
@@ -63,9 +63,9 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backw
         const int tiles_m = (N + T::BM - 1) / T::BM;
         const int m0 = block % tiles_m * T::BM, n0 = block / tiles_m * T::BN;
         Nothing none;
-        product<T, LD, LW>(shared, Straight<T::BK>{0, O}, (O + T::BK - 1) / T::BK, Rows<LD, ACT>(dy, y, m0, N, O, alpha),
-                           Cols<LW, 0>(w, w, n0, I, I, 0.0f), place, acc, none);
-        store_tile<T, 0>(place, acc, m0, n0, N, I, Matrix{I}, (const float *)0, add, dx, 0.0f);
+        product<T, LD, LW>(shared, Straight<T::BK>{0, O}, (O + T::BK - 1) / T::BK,
+                           Rows<LD, ACT>(dy, y, m0, N, O, alpha), Cols<LW, 0>(w, w, n0, I, I, 0.0f), place, acc, none);
+        store_tile<T, 0>(place, acc, m0, n0, N, I, Matrix{I}, nullptr, add, dx, 0.0f);
         return;
     }
     /* dw (O,I) = dh^T (O,N) x (N,I) */
@@ -84,8 +84,8 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backw
         db = dw + (size_t)O * I;
     }
     const bool older = accumulate && !part;
-    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, older ? db : (const float *)0);
-    store_tile<T, 0>(place, acc, m0, n0, O, I, Matrix{I}, (const float *)0, older ? dw : (const float *)0, dw, 0.0f);
+    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, older ? db : nullptr);
+    store_tile<T, 0>(place, acc, m0, n0, O, I, Matrix{I}, nullptr, older ? dw : nullptr, dw, 0.0f);
 }
 #endif
 

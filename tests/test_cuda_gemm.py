@@ -378,6 +378,8 @@ def test_every_kernel_compiles_for_every_card(arch):
     for t in tiles.TILES:
         for file, part in HOT:
             for v, act, strided in ((4, 1, 0), (1, 1, 0), (4, 0, 1)):
+                if strided and (part != "CONV_DGRAD" or not t.strided):
+                    continue
                 macros = {"VC": v, "VO": v, "VI": v, "ACT": act, "STRIDED": strided, "TILE": t.text, part: 1}
                 jobs.append((file, arch, macros))
         for part in ("EMBED_FORWARD", "EMBED_BACKWARD"):

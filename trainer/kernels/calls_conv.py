@@ -124,6 +124,8 @@ def _conv_dgrad(s: Shapes, c: _Conv) -> list[Variant]:
     for t, splits in ranked(
         rows * sh * sw, c.C, lambda t: taps * blocks(c.O, t.bk), s.sms, (1,) if strided else SPLITS
     ):
+        if strided and not t.strided:
+            continue
         steps = c.taps * blocks(c.O, t.bk)
         per = blocks(steps, splits)
         splits = blocks(steps, per)

@@ -35,6 +35,11 @@ class Tile:
     def name(self) -> str:
         return f"{self.bm}x{self.bn}x{self.bk}" + (f"s{self.ks}" if self.ks > 1 else "")
 
+    @property
+    def strided(self) -> bool:
+        """Whether the registers of a thread also hold what finding the pixels of a strided dgrad takes."""
+        return 65536 // (self.threads * self.blocks) >= 2 * self.tm * self.tn + 16
+
     def cover(self, M: int, N: int) -> int:
         return blocks(M, self.bm) * blocks(N, self.bn)
 

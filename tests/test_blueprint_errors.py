@@ -269,3 +269,10 @@ def test_json_is_read_with_any_white_space_quotes_and_line_ends():
         'net.json: layers[0] (relu), line 3: name is "it\'s", but at most 64 letters, digits and _ - are expected.',
         "  Put _ for other characters.",
     )
+
+
+def test_yaml_without_pyyaml_is_one_sentence_and_json_needs_none(monkeypatch):
+    monkeypatch.setattr("litenet.trainer.blueprint_text.yaml", None)
+    with pytest.raises(UserError, match="YAML needs PyYAML, which is not installed"):
+        parse("input_shape: [4]\nlayers: [relu]\n")
+    assert parse('{"input_shape": [4], "layers": ["relu"]}').layers[0].type == "activation"

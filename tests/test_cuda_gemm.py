@@ -385,4 +385,4 @@ def test_every_kernel_compiles_for_every_card(arch):
         for part in ("EMBED_FORWARD", "EMBED_BACKWARD"):
             for v in (4, 1):
                 jobs.append(("embed_projection.cu", arch, {"VE": v, "KEEP": 0, "ACT": 1, "TILE": t.text, part: 1}))
-    fits(jobs, spills=512)
+    fits(jobs, spills=128)  # a few words, where loads are not of 4

@@ -15,7 +15,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import yaml
+try:
+    import yaml
+except ImportError:  # JSON blueprints need none
+    yaml = None  # type: ignore[assignment]
 
 from .errors import UserError
 
@@ -241,6 +244,8 @@ class _Yaml:
         self.text, self.where = text, where
 
     def document(self) -> Node:
+        if yaml is None:
+            fail(self.where, "YAML needs PyYAML, which is not installed", "pip install 'litenet[train]', or use JSON.")
         try:
             self.events = yaml.parse(self.text, Loader=yaml.SafeLoader)
             self._next(yaml.StreamStartEvent)

@@ -37,8 +37,11 @@ class Display:
         where, status = f"epoch {progress.epoch + 1}/{self.epochs}", self.status(progress, done)
         text = f"{where} {{percentage:3.0f}}%|{{bar:20}}| {status}"
         if self.bar is None:
-            from tqdm import tqdm
-
+            try:
+                from tqdm import tqdm
+            except ImportError:  # an installation without the extra "train": the epochs' lines are enough
+                self.live = False
+                return
             self.bar = tqdm(
                 total=self.batches, initial=progress.batch - 1, leave=False, file=self.out, mininterval=0.2,
                 bar_format=text,

@@ -133,6 +133,11 @@ def tiled(options):
 TILE = [pytest.param(t, id=t.name) for t in tiles.TILES]
 
 
+def test_the_parts_of_a_split_sum_may_start_anywhere():
+    """10 biases behind 16 x 10 weights: the second part of scratch is no multiple of 16 bytes away."""
+    check_backward(Case("linear", (16,), N=70, out_features=10))
+
+
 @pytest.mark.parametrize("t", TILE)
 def test_linear_is_right_at_the_edges_of_a_tile(monkeypatch, t):
     """Rows, columns and terms of one less, one more (loads of 1) and 4 more or less (loads of 4) than whole tiles."""

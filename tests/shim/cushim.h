@@ -24,6 +24,14 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+/* A wide load or store at an address that is no multiple of its size stops a card, and so the test. */
+#define ALIGNED_TO(p, bytes)                                                                                  \
+    do {                                                                                                      \
+        if (reinterpret_cast<uintptr_t>(p) % (bytes)) {                                                       \
+            fprintf(stderr, "%s:%d: misaligned access of %d bytes\n", __FILE__, __LINE__, (int)(bytes));      \
+            abort();                                                                                          \
+        }                                                                                                     \
+    } while (0)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("cushim_shared"), aligned(16)))
 #define DYNAMIC_SHARED(T, name) T *const name = (T *)cu::dynamic_shared

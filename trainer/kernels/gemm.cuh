@@ -311,7 +311,7 @@ __device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc
     if (at.slice > 0) return;
     /* groups are all in or all out, and aligned: a split's part of scratch may start anywhere */
     const bool aligned = (((size_t)out | (size_t)older) & (sizeof(float) * T::VN - 1)) == 0;
-    const bool whole = T::VN == 1 || cols % T::VN == 0; /* groups are all in or all out, and aligned */
+    const bool whole = T::VN == 1 || (cols % T::VN == 0 && aligned);
     enum { GROUPS = T::TN / T::VN };
 #pragma unroll
     for (int e = 0; e < T::TM * GROUPS; e++) {

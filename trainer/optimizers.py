@@ -5,6 +5,7 @@ g is the gradient, w the weight, lr the learning rate of this step, t the number
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {  # where a name differs from the defaul
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """`states` names the arrays of w's shape and dtype that start as zeros and belong to one tensor."""
 
     name: str
@@ -57,8 +58,9 @@ class Optimizer:
         for start in range(0, w.size, _BLOCK):
             self._block(*(part[start : start + _BLOCK] for part in parts), lr=float(lr), t=t, wd=wd)
 
+    @abstractmethod
     def _block(self, w: np.ndarray, g: np.ndarray, *state: np.ndarray, lr: float, t: int, wd: float) -> None:
-        raise NotImplementedError
+        """`apply` for some consecutive values, with the weight decay wd."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def update_calls(
     elif isinstance(rule, SGD):
         name, own = "sgd", ()
     else:
-        raise NotImplementedError(f"optimizer {rule.name} has no CUDA kernel; train on the CPU")
+        raise ValueError(f"optimizer {rule.name} has no CUDA kernel; train on the CPU")
     kernel = Kernel("update.cu", f"update_{name}_f32")
     return [*calls, Call(kernel, grid, block, (Ref("weights"), *states, *common, *own))]
 

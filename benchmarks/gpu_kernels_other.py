@@ -25,7 +25,7 @@ from gpu_kernels import compile_all, function, microseconds, ours
 
 from litenet.trainer import losses, optimizers, rng
 from litenet.trainer.fields import Options
-from litenet.trainer.kernels import calls_other, calls_step
+from litenet.trainer.kernels import calls_load, calls_other, calls_step
 from litenet.trainer.kernels.call import Call, Shapes
 from litenet.trainer.ops import OPS, backward_needs, make_attrs, parameters
 
@@ -237,7 +237,7 @@ def run_load(N, shape, count=10_000) -> tuple[dict, list[Call], dict]:
     draw, C = np.random.default_rng(0), shape[-1]
     data, labels = draw.integers(0, 256, (count, *shape)).astype(np.uint8), draw.integers(0, 10, count).astype(np.int32)
     order, mean, std = draw.permutation(count).astype(np.int32), np.full(C, 100.5), np.full(C, 60.25)
-    calls = calls_step.load_calls("u8", N, N, count, prod(shape), C, sms=SMS)
+    calls = calls_load.load_calls("u8", N, N, count, prod(shape), C, sms=SMS)
     tensors = {
         "set": device(data), "labels": device(labels), "order": device(order), "mean": device(mean.astype(np.float32)),
         "std": device(std.astype(np.float32)), "step": step(), "x": nan((N, *shape)), "target": nan((N,), torch.int32),
@@ -329,7 +329,7 @@ def main(argv=None) -> int:
             calls += calls_step.loss_calls(loss, N, (C,), True, SMS)
         for name, settings in UPDATES:
             calls += calls_step.update_calls(optimizers.make_optimizer(Options(name, settings)), 4, 0, clip_norm=1)
-        calls += calls_step.advance_calls(1, 0) + calls_step.load_calls("u8", 1, 1, 1, 4, 1)
+        calls += calls_step.advance_calls(1, 0) + calls_load.load_calls("u8", 1, 1, 1, 4, 1)
     kernels = {c.kernel for c in calls}
     compile_all(kernels)
     print(f"compiled in {time.time() - started:.0f} s", flush=True)

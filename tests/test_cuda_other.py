@@ -11,9 +11,9 @@ from closeness import assert_close
 
 from litenet.trainer import losses, optimizers, rng
 from litenet.trainer.fields import Options
+from litenet.trainer.kernels import calls_load, grids
 from litenet.trainer.kernels import calls_other as other
 from litenet.trainer.kernels import calls_step as steps
-from litenet.trainer.kernels import grids
 from litenet.trainer.kernels.call import Shapes
 from litenet.trainer.ops import OPS, activations, backward_needs, make_attrs, parameters
 
@@ -468,12 +468,12 @@ def test_load_gathers_and_normalises_with_the_bits_of_numpy(shape, dtype):
             "set": data, "labels": labels, "order": order, "mean": mean, "std": std, "step": step(cursor=cursor),
             "x": nan((rows, *shape)), "target": nan((rows,), np.int32),
         }  # fmt: skip
-        cushim.run_all(steps.load_calls(dtype, rows, batch, count, prod(shape), C), arrays)
+        cushim.run_all(calls_load.load_calls(dtype, rows, batch, count, prod(shape), C), arrays)
         assert (arrays["x"] == to_input(data[index].astype(np.float32), mean, std)).all()
         assert (arrays["target"] == labels[index]).all()
     arrays |= {"labels": values, "target": nan((4, 3)), "x": nan((4, *shape))}
     del arrays["order"]
-    cushim.run_all(steps.load_calls(dtype, 4, batch, count, prod(shape), C, 3, normalise=False), arrays)
+    cushim.run_all(calls_load.load_calls(dtype, 4, batch, count, prod(shape), C, 3, normalise=False), arrays)
     place = [8, 9, 10, 10]  # the last sample stands in past the end
     assert (arrays["x"] == data[place]).all()
     assert (arrays["target"] == values[place]).all()

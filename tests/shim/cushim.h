@@ -7,7 +7,8 @@
  *
  * A kernel file is preprocessed after this header; tests/cushim.py adds one entry for each kernel it finds (cu::enter).
  * Dynamic shared memory is declared as DYNAMIC_SHARED(float, name); everything else is plain CUDA C.
- * Not here: cooperative groups, textures, half, inline PTX, atomics on float.
+ * Half precision is converted in software (HALF_TO_FLOAT, FLOAT_TO_HALF), where a card has an instruction.
+ * Not here: cooperative groups, textures, inline PTX, atomics on float.
  */
 #pragma once
 #include <math.h>
@@ -32,6 +33,35 @@
             abort();                                                                                          \
         }                                                                                                     \
     } while (0)
+/* IEEE half precision, to nearest even, as cvt.f32.f16 and cvt.rn.f16.f32 do it. */
+static inline float cushim_half_to_float(unsigned short h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023;
+    if (e == 31) {
+        const uint32_t bits = sign | 0x7f800000u | m << 13;
+        float f;
+        memcpy(&f, &bits, 4);
+        return f;
+    }
+    const float size = e ? ldexpf((float)(1024 + m), (int)e - 25) : ldexpf((float)m, -24);
+    return sign ? -size : size;
+}
+static inline unsigned short cushim_float_to_half(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    const unsigned short sign = (unsigned short)(bits >> 16 & 0x8000);
+    if (f != f) return (unsigned short)(sign | 0x7fff);
+    const float a = fabsf(f);
+    if (a >= 65520.0f) return (unsigned short)(sign | 0x7c00);
+    int e;
+    frexpf(a, &e);                         /* a = q * 2^e, q in [0.5, 1) */
+    const int unit = e < -13 ? -24 : e - 11; /* exponent of the last place */
+    const unsigned n = (unsigned)rintf(ldexpf(a, -unit)); /* up to 2048: the carry moves into the exponent by itself */
+    return (unsigned short)(sign | (a == 0.0f ? 0u : e < -13 ? n : (unsigned)(e + 13) * 1024u + n));
+}
+#define HALF_TO_FLOAT cushim_half_to_float
+#define FLOAT_TO_HALF cushim_float_to_half
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("cushim_shared"), aligned(16)))
 #define DYNAMIC_SHARED(T, name) T *const name = (T *)cu::dynamic_shared

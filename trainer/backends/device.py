@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..graph import Graph, Node
-from ..kernels import calls_gemm, calls_other, calls_step
+from ..kernels import calls_gemm, calls_load, calls_other, calls_step
 from ..kernels.call import Call, Ref, Shapes
 from ..kernels.choose import Choice
 from ..losses import BoundLoss
@@ -152,7 +152,7 @@ class DeviceBackend:
         x = plan.graph.tensors[plan.graph.input]
         C = x.shape[-1] if len(x.shape) == 3 else plan.values["mean"].shape[0] if "mean" in plan.values else 1
         words = prod(plan.values["target"].shape[1:]) if answers else 1
-        calls = calls_step.load_calls(
+        calls = calls_load.load_calls(
             dtype, rows, plan.batch, count, prod(x.shape), C, words, dtype == "u8", self.device.sms
         )
         names = {"x": x.name} | ({"target": "target"} if answers else {})

@@ -73,6 +73,7 @@ class Shapes:
     adds: frozenset[str] = frozenset()
     accumulate: bool = False
     want: frozenset[str] = field(default_factory=frozenset)
+    half: bool = False  # activations and their gradients are stored in half precision (macro REAL = Half)
     sms: int = 0  # multiprocessors of the card, for splits that fill it; 0: unknown
     node: int = 0  # index of the node among all `nodes` of the net: dropout's random numbers depend on it
     nodes: int = 1

@@ -1,6 +1,6 @@
-"""Launches of a step that belong to no operator: load, loss, update, advance, and sums of gradients.
+"""Launches of a step that belong to no operator: loss, update, advance, and sums of gradients.
 
-Roles: set, labels, order, mean, std -> x, target · z, target, class_weights -> dz, loss, correct · weights, gradients,
+Roles: z, target, class_weights -> dz, loss, correct · weights, gradients,
 velocity | m, v, bounds, partials · step, rates, norm, history. STEP is the struct of common.cuh as the host writes it.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from ..losses import BoundLoss
 from ..ops import Shape
 from ..optimizers import SGD, Adam, Optimizer
-from .call import Arg, Call, Float, Int, Kernel, Ref, blocks, constants
-from .grids import CARD, THREADS, flat, power, vector
+from .call import Arg, Call, Float, Int, Kernel, Ref, blocks
+from .grids import CARD, THREADS, flat, power
 
 STEP = np.dtype(
     [
@@ -30,21 +30,6 @@ STEP = np.dtype(
 )
 ONE_BLOCK = 16384  # logits up to which one block computes the loss
 MAX_PARTIALS = 512  # float64 sums one update leaves in "partials"
-
-
-def load_calls(
-    dtype: str, rows: int, batch: int, count: int, D: int, C: int, words: int = 1, normalise: bool = True, sms: int = 0
-) -> list[Call]:
-    """Gather `rows` samples of D values (C channels) of a set of `count`; dtype "u8" or "f32" is the set's. With the
-    role "order" in that order. words: 4-byte words of one answer. Without normalise, values are copied."""
-    V = vector(D)
-    grid, block = flat(max(rows * D // V * 4, rows * words), sms)
-    args: tuple[Arg, ...] = (
-        Ref("set"), Ref("labels"), Ref("order"), Ref("step"), Ref("mean" if normalise else ""),
-        Ref("std" if normalise else ""), Ref("x"), Ref("target"), Int(rows), Int(batch), Int(count), Int(D), Int(C),
-        Int(words),
-    )  # fmt: skip
-    return [Call(Kernel("load.cu", f"load_{dtype}_f32", constants(VEC=V)), grid, block, args)]
 
 
 def loss_calls(loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 0) -> list[Call]:

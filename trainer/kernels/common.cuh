@@ -1,6 +1,8 @@
 /* common: what the kernels share. Everything is a function of its arguments, and every sum has a fixed order.
  *   activations     the formulas and numbers (ids) of trainer/ops/activations.py
- *   Pack<V>         V neighbouring floats, loaded and stored at once (V = 4 needs an address that is a multiple of 16)
+ *   real            how activations and their gradients are stored: macro REAL, float or Half; arithmetic is in float
+ *   Pack<V>         V neighbouring values, loaded and stored at once (V = 4 needs an address that is a multiple of 16,
+ *                   of Half 8)
  *   reductions      over a warp or a one-dimensional block of whole warps
  *   Philox4x32-10   the numbers of trainer/rng.py, bit for bit
  *   Step            the numbers that change from one replay of a step to the next
@@ -9,6 +11,7 @@
 #define LITENET_COMMON_CUH
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -88,7 +91,38 @@ __device__ __forceinline__ float act_input_grad(int id, float dy, float h)
     }
 }
 
-/* ---- V floats at once ---- */
+/* ---- storage. What REAL says of activations; weights, their gradients, statistics and sums are float always. ---- */
+
+struct Half { u16 bits; }; /* IEEE half precision: 65504 is the largest, above it comes infinity */
+
+#ifndef HALF_TO_FLOAT /* the tests' shim has its own */
+__device__ __forceinline__ float half_to_float(u16 bits)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
+    return f;
+}
+__device__ __forceinline__ u16 float_to_half(float f)
+{
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+    return bits;
+}
+#define HALF_TO_FLOAT half_to_float
+#define FLOAT_TO_HALF float_to_half
+#endif
+
+#ifndef REAL
+#define REAL float
+#endif
+typedef REAL real;
+
+__device__ __forceinline__ float get(const float *p) { return *p; }
+__device__ __forceinline__ float get(const Half *p) { return HALF_TO_FLOAT(p->bits); }
+__device__ __forceinline__ void put(float *p, float v) { *p = v; }
+__device__ __forceinline__ void put(Half *p, float v) { p->bits = FLOAT_TO_HALF(v); }
+
+/* ---- V values at once ---- */
 
 template <int V> struct Pack { float v[V]; };
 
@@ -135,6 +169,41 @@ template <int V> __device__ __forceinline__ void store(float *p, const Pack<V> &
     else {
 #pragma unroll
         for (int k = 0; k < V; k++) p[k] = a.v[k];
+    }
+}
+
+template <int V> __device__ __forceinline__ Pack<V> load(const Half *p)
+{
+    Pack<V> out;
+    ALIGNED_TO(p, V == 4 ? 8 : V == 2 ? 4 : 2);
+    if (V == 4) {
+        const uint2 q = *reinterpret_cast<const uint2 *>(p);
+        out.v[0] = HALF_TO_FLOAT((u16)q.x);
+        out.v[1 % V] = HALF_TO_FLOAT((u16)(q.x >> 16));
+        out.v[2 % V] = HALF_TO_FLOAT((u16)q.y);
+        out.v[3 % V] = HALF_TO_FLOAT((u16)(q.y >> 16));
+    } else if (V == 2) {
+        const u32 q = *reinterpret_cast<const u32 *>(p);
+        out.v[0] = HALF_TO_FLOAT((u16)q);
+        out.v[1 % V] = HALF_TO_FLOAT((u16)(q >> 16));
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++) out.v[k] = get(p + k);
+    }
+    return out;
+}
+
+template <int V> __device__ __forceinline__ void store(Half *p, const Pack<V> &a)
+{
+    ALIGNED_TO(p, V == 4 ? 8 : V == 2 ? 4 : 2);
+    if (V == 4)
+        *reinterpret_cast<uint2 *>(p) = make_uint2(FLOAT_TO_HALF(a.v[0]) | (u32)FLOAT_TO_HALF(a.v[1 % V]) << 16,
+                                                   FLOAT_TO_HALF(a.v[2 % V]) | (u32)FLOAT_TO_HALF(a.v[3 % V]) << 16);
+    else if (V == 2)
+        *reinterpret_cast<u32 *>(p) = FLOAT_TO_HALF(a.v[0]) | (u32)FLOAT_TO_HALF(a.v[1 % V]) << 16;
+    else {
+#pragma unroll
+        for (int k = 0; k < V; k++) put(p + k, a.v[k]);
     }
 }
 

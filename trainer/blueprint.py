@@ -21,6 +21,7 @@ from . import blueprint_words as words
 from . import losses, optimizers, schedules
 from .blueprint_layers import Layer, check_name, read_layers
 from .blueprint_text import Node, fail, read
+from .data.augment import Augmentation, check_pictures, read_augmentation
 from .fields import Field, Options, check, check_all, entries_of, read_options, show, unknown
 
 __all__ = ["Blueprint", "Layer", "Options", "check_train", "load", "parse", "train_settings"]
@@ -57,7 +58,7 @@ BESIDE_OPTIMIZER = ("momentum", "weight_decay")  # settings of the optimizer tha
 KEYS = (
     *("name", "description", "input_shape", "preprocessing", "labels", "layers", "loss", "optimizer"),
     *BESIDE_OPTIMIZER,
-    *("schedule", "early_stopping"),
+    *("schedule", "early_stopping", "augmentation"),
     *(f.name for f in TRAIN),
 )
 
@@ -66,8 +67,9 @@ KEYS = (
 class Blueprint:
     """A checked blueprint. Two are equal when they say the same, wherever they stand.
 
-    `train` holds those keys of TRAIN that were written, schedule as Options, and early_stopping as a dict
-    with all of its keys. momentum and weight_decay are in `optimizer`. parse(json.dumps(resolved)) is equal.
+    `train` holds those keys of TRAIN that were written, schedule as Options, early_stopping as a dict with all of its
+    keys, and augmentation as one with those that were written. momentum and weight_decay are in `optimizer`.
+    parse(json.dumps(resolved)) is equal.
     """
 
     name: str
@@ -149,7 +151,7 @@ def parse(text: str, where: str = "blueprint", default_name: str = "model") -> B
     layers = read_layers(entries["layers"], where, "layers", {})
     loss = _loss(entries.get("loss"), where)
     optimizer, rate = _optimizer(entries, where)
-    train = _train(entries | rate, where)
+    train = _train(entries | rate, shape, where)
 
     resolved: dict[str, Any] = {"name": name}
     if "description" in entries:
@@ -264,7 +266,7 @@ def _optimizer(entries: Mapping[str, Node], where: str) -> tuple[Options, dict[s
     return options, rate
 
 
-def _train(entries: Mapping[str, Node], where: str) -> dict[str, Any]:
+def _train(entries: Mapping[str, Node], shape: tuple[int, ...], where: str) -> dict[str, Any]:
     written = [(f, entries[f.name]) for f in TRAIN if f.name in entries]
     found = {f.name: check(f, node, _at(node, where)) for f, node in written}
     if "schedule" in entries:
@@ -274,6 +276,8 @@ def _train(entries: Mapping[str, Node], where: str) -> dict[str, Any]:
         found["schedule"] = options
     if "early_stopping" in entries and entries["early_stopping"].value is not False:
         found["early_stopping"] = _early_stopping(entries["early_stopping"], where)
+    if "augmentation" in entries and entries["augmentation"].value is not False:
+        found["augmentation"] = _augmentation(entries["augmentation"], shape, where)
     return found
 
 
@@ -288,6 +292,15 @@ def _early_stopping(node: Node, where: str) -> dict[str, Any]:
     return {f.name: f.default for f in EARLY_STOPPING} | written
 
 
+def _augmentation(node: Node, shape: tuple[int, ...], where: str) -> dict[str, Any]:
+    """Checked against the size of the input, if that is a picture; a flat input may be fed with any."""
+    at = f"{_at(node, where)} (augmentation)"
+    found = read_augmentation(entries_of(node, "augmentation", at), at)
+    if len(shape) == 3:
+        check_pictures(Augmentation(**found), (*shape[1:], shape[0]), at)
+    return found
+
+
 def check_train(name: str, value: Any, where: str) -> Any:
     """A value for a key of TRAIN that comes from elsewhere, such as the command line."""
     return check(next(f for f in TRAIN if f.name == name), value, where)
@@ -295,8 +308,8 @@ def check_train(name: str, value: Any, where: str) -> Any:
 
 def train_settings(blueprint: Blueprint, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Every training setting: overrides before the blueprint before the defaults. None means not given in
-    overrides, and not wanted in the result: schedule, early_stopping and clipping have no default."""
-    settings = {f.name: f.default for f in TRAIN} | {"schedule": None, "early_stopping": None}
+    overrides, and not wanted in the result: schedule, early_stopping, augmentation and clipping have no default."""
+    settings = {f.name: f.default for f in TRAIN} | {"schedule": None, "early_stopping": None, "augmentation": None}
     settings |= blueprint.train
     settings |= {key: value for key, value in (overrides or {}).items() if value is not None}
     if settings["learning_rate"] is None:

@@ -93,7 +93,8 @@ PATTERNS: dict[str, tuple[Field, ...]] = {
     ),
 }  # fmt: skip
 SHORTHANDS = tuple(name for name in activations.IDS if name != "none")  # {"type": "relu"}
-TYPES = (*(name for name, module in OPS.items() if len(module.OP.inputs) == 1), *PATTERNS, *SHORTHANDS)
+_LAYERS = (name for name, module in OPS.items() if len(module.OP.inputs) == 1 and not module.OP.fused)
+TYPES = (*_LAYERS, *PATTERNS, *SHORTHANDS)
 
 
 @cache
@@ -159,7 +160,7 @@ def _kind(entries: dict[str, Node], at: str) -> str:
         remedy = f'Write {{"type": "{near or "linear"}", ...}}. Types: {", ".join(TYPES)}.'
         fail(at, "the layer has no type", remedy)
     kind = check(Field("type", "text", doc="the name of a kind of layer"), entries.pop("type"), at)
-    if kind in OPS and kind not in TYPES:
+    if kind in OPS and len(OPS[kind].OP.inputs) > 1:
         fail(
             at,
             f"{kind} joins two paths, but a list of layers is one path",

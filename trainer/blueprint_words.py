@@ -120,9 +120,17 @@ OPTION = _words(
         "monitor": "metric",
         "color": "grayscale colour colororder",
         "pad": "border",
+        "flip": "mirror hflip vflip fliplr horizontalflip verticalflip randomhorizontalflip randomverticalflip",
+        "translate": "pad padding padcrop shift crop randomcrop translation",
+        "pad_mode": "mode paddingmode fill fillmode",
+        "cutout": "erase erasing randomerasing holes",
     }
 )
 COLOR = _words({"gray": "grey grayscale greyscale"})
+FLIP = _words(
+    {"none": "no never", "horizontal": "leftright lr h yes", "vertical": "updown ud v", "alternate": "alternating"}
+)
+PAD_MODE = _words({"zero": "zeros constant mean black", "reflect": "mirror symmetric reflection"})
 BLUEPRINT_KEY = _words(
     {
         "input_shape": "input inputsize inputdim shape",
@@ -141,6 +149,7 @@ BLUEPRINT_KEY = _words(
         "labels": "classes classnames",
         "schedule": "scheduler lrschedule lrscheduler",
         "early_stopping": "patience",
+        "augmentation": "augment augmentations aug dataaugmentation",
         "preprocessing": "transform transforms normalize",
         "description": "comment",
     }

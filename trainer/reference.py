@@ -14,6 +14,7 @@ from typing import Any
 from . import losses, optimizers, schedules
 from .blueprint import EARLY_STOPPING, PREPROCESSING, TRAIN
 from .blueprint_layers import PATTERNS, SHORTHANDS, TYPES, layer_fields
+from .data import augment
 from .fields import Field
 from .init import KINDS
 from .ops import OPS, activations
@@ -78,7 +79,8 @@ def page() -> str:
     parts.append(f"## Training\n\nThe command line overrules these.\n\n{_table(TRAIN)}")
     parts.append(
         "**early_stopping**: a patience, `true`, or a mapping\n\n" + _table(EARLY_STOPPING)
-        + f"## preprocessing\n\nHow a picture becomes the input, here and on the device.\n\n{_table(PREPROCESSING)}"
+        + "\n**augmentation**: what happens to the pictures of a batch, anew each time\n\n" + _table(augment.FIELDS)
+        + f"\n## preprocessing\n\nHow a picture becomes the input, here and on the device.\n\n{_table(PREPROCESSING)}"
     )  # fmt: skip
     return "\n".join(parts)
 

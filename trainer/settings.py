@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import blueprint as blueprints
+from .data.augment import Augmentation
 from .fields import Options, check
 from .schedules import Schedule, amount_to_steps, make_schedule
 
@@ -25,6 +26,7 @@ class Settings:
     validation_split: float  # share of the training set held out to choose the best epoch
     seed: int
     early_stopping: dict[str, Any] | None  # patience, min_delta, monitor
+    augmentation: dict[str, Any] | None = None  # of Augmentation; absent in runs older than it
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,6 +36,11 @@ class Settings:
         """Whether gradients may be used up one by one (plan.py): not if all are needed at once."""
         one_by_one = self.clip_norm is None and self.clip_value is None and self.accumulation == 1
         return "immediate" if one_by_one else "end"
+
+    def make_augmentation(self) -> Augmentation | None:
+        """What happens to each training picture; None where nothing does."""
+        spec = Augmentation(**(self.augmentation or {}))
+        return None if spec.idle else spec
 
     def make_schedule(self, updates_an_epoch: int) -> Schedule:
         """The learning rate of every update of the run."""

@@ -32,6 +32,7 @@ class Dataset:
     labels: tuple[str, ...] | None = None
     name: str = "data"
     source: str = ""
+    origin: np.ndarray | None = field(default=None, repr=False)  # the samples' numbers in the set they were taken from
 
     def __post_init__(self) -> None:
         where = self.source or self.name
@@ -84,7 +85,8 @@ class Dataset:
     def take(self, indices: Any) -> Dataset:
         """The samples at these indices, in that order, as a data set of its own (a copy)."""
         rows = np.asarray(indices)
-        return replace(self, x=self.x[rows], y=self.y[rows], labels=self.labels)
+        origin = np.arange(len(self.x)) if self.origin is None else self.origin
+        return replace(self, x=self.x[rows], y=self.y[rows], labels=self.labels, origin=origin[rows])
 
 
 @dataclass(frozen=True, eq=False)

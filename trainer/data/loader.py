@@ -10,13 +10,15 @@ uint8 also loses nothing, while float16 rounds a normalised value by up to 1/32 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import UserError
+from .augment import Augmentation, augment, check_pictures, read_augmentation
 from .batches import epoch_order, steps_per_epoch, to_input
 from .load import open_source
 
@@ -40,7 +42,8 @@ class CompressedDataLoader:
     `dtype` is how samples are stored; batches are float32 always. `normalize` maps pixels to -1..1 (pictures
     in floats must run from 0 to 1 for it). `into`, float32 (batch_size, ...), is written by every batch in
     place of fresh memory: a view of an arena, say. The batches then share it, and each is valid until the
-    next.
+    next. `augmentation` is what a blueprint's key of that name holds, {"flip": True, "translate": 2} for example:
+    pictures then change anew in each batch (augment.py).
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class CompressedDataLoader:
         seed: int = 0,
         drop_last: bool = True,
         into: np.ndarray | None = None,
+        augmentation: Mapping[str, Any] | None = None,
     ) -> None:
         ds = open_source(dataset_path).train
         pixels = ds.x.dtype == np.uint8
@@ -78,6 +82,9 @@ class CompressedDataLoader:
         self.batch_size, self.seed, self.drop_last, self.epoch = batch_size, seed, drop_last, 0
         self._steps = steps_per_epoch(ds.count, batch_size, drop_last)
         self._into = into
+        self._spec = Augmentation(**read_augmentation(augmentation or {}, "augmentation"))
+        if not self._spec.idle:
+            check_pictures(self._spec, ds.shape, str(dataset_path))
 
     def _pack(self, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """The whole set normalised and rounded to dtype."""
@@ -97,11 +104,15 @@ class CompressedDataLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         order = epoch_order(len(self._x), self.seed, epoch)
-        for at in range(0, self._steps * self.batch_size, self.batch_size):
-            indices = order[at : at + self.batch_size]
+        for step in range(self._steps):
+            indices = order[step * self.batch_size : (step + 1) * self.batch_size]
             rows = self._x[indices]
             out = None if self._into is None else self._into[: len(rows)]
-            if rows.dtype == np.uint8:
+            if not self._spec.idle:
+                mean, std = (self._mean, self._std) if rows.dtype == np.uint8 else (None, None)
+                at = epoch * self._steps + step
+                x = augment(rows, self._spec, self.seed, at, indices, epoch, mean, std, out)
+            elif rows.dtype == np.uint8:
                 x = to_input(rows, self._mean, self._std, out)
             elif out is None:
                 x = rows.astype(np.float32)

@@ -37,10 +37,12 @@ if "litenet" not in sys.modules:
 
 from litenet.trainer.kernels import calls_gemm  # noqa: E402
 from litenet.trainer.kernels.call import Float, Ref, Shapes  # noqa: E402
+from litenet.trainer.kernels.tiles import COUNTERS  # noqa: E402
 from litenet.trainer.ops import OPS, make_attrs  # noqa: E402
 
 KERNELS = ROOT / "trainer" / "kernels"
 ALL = frozenset({"x", "weight", "bias"})
+POOL = ((2, 2), (2, 2), (0, 0), (1, 1), False)  # kernel, stride, padding, dilation, whether to round sizes up
 REPEATS, REPLAYS = 20, 7
 SECONDS = 270  # after which no further layer is begun
 
@@ -48,6 +50,11 @@ SECONDS = 270  # after which no further layer is begun
 def conv(N, size, C, O, k=3, stride=1, act="relu", bias=1):
     a = {"out_channels": O, "kernel_size": k, "stride": stride, "padding": k // 2, "activation": act, "bias": bias}
     return "conv2d", N, (size, size, C), a
+
+
+def pooled(N, size, C, O):
+    """A convolution with its pool, as fuse.py joins them."""
+    return "conv2d_pool", *conv(N, size, C, O)[1:]
 
 
 def linear(N, I, O, act="relu"):
@@ -59,16 +66,16 @@ def mlp(N):
 
 
 def mnist_cnn(N):
-    return [conv(N, 28, 1, 32), conv(N, 14, 32, 64), linear(N, 3136, 128), linear(N, 128, 10, "none")]
+    return [pooled(N, 28, 1, 32), pooled(N, 14, 32, 64), linear(N, 3136, 128), linear(N, 128, 10, "none")]
 
 
 def cifar_cnn(N):
-    sizes = [(32, 3, 32), (32, 32, 32), (16, 32, 64), (16, 64, 64), (8, 64, 128), (8, 128, 128)]
-    return [conv(N, *s) for s in sizes] + [linear(N, 128, 10, "none")]
+    pairs = [((size, a, O), (size, O, O)) for size, a, O in ((32, 3, 32), (16, 32, 64), (8, 64, 128))]
+    return [layer for one, two in pairs for layer in (conv(N, *one), pooled(N, *two))] + [linear(N, 128, 10, "none")]
 
 
 def tomato(N):
-    return [conv(N, 128, 3, 32), conv(N, 64, 32, 64), conv(N, 32, 64, 128), linear(N, 128, 4, "none")]
+    return [pooled(N, 128, 3, 32), pooled(N, 64, 32, 64), pooled(N, 32, 64, 128), linear(N, 128, 4, "none")]
 
 
 def resnet(N):
@@ -218,12 +225,24 @@ def reference(op, a, x, w, b, dy):
         chw = [t.permute(0, 3, 1, 2) for t in (x, w)]
         h = torch.nn.functional.conv2d(*chw, b, a.stride, (top, left), a.dilation).permute(0, 2, 3, 1)
     y = torch.relu(h) if a.activation == "relu" else h
+    if op == "conv2d_pool":
+        y = torch.nn.functional.max_pool2d(y.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
     leaves = {"x": x, "weight": w} | ({} if b is None else {"bias": b})
     return y, dict(zip(leaves, torch.autograd.grad(y, list(leaves.values()), dy), strict=True))
 
 
+def winners(a, x, w, b):
+    """Which sum of each 2 x 2 window is the largest, as one byte."""
+    top, left, _, _ = a.padding
+    h = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), b, a.stride, (top, left), a.dilation)
+    N, O, H, W = h.shape
+    windows = h.view(N, O, H // 2, 2, W // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(N, H // 2, W // 2, O, 4)
+    return windows.argmax(-1).byte().contiguous()
+
+
 def peer_times(op, a, x, w, b, dy) -> dict[str, float]:
-    """PyTorch in float32 by part; dy stands for the masked gradient, whose mask is not counted."""
+    """PyTorch in float32 by part; dy stands for the masked gradient, whose mask is not counted. Of conv2d_pool each
+    gradient's time includes the pool's own."""
     F, act = torch.nn.functional, torch.relu if a.activation == "relu" else (lambda h: h)
     if op == "linear":
 
@@ -244,12 +263,21 @@ def peer_times(op, a, x, w, b, dy) -> dict[str, float]:
     for layout in (torch.contiguous_format, torch.channels_last):
         xs, ws, ds = (t.permute(0, 3, 1, 2).contiguous(memory_format=layout) for t in (x, w, dy))
 
-        def back(mask, xs=xs, ws=ws, ds=ds):
+        full = act(F.conv2d(xs, ws, b, *window))
+        places = torch.ops.aten.max_pool2d_with_indices(full, *POOL[:4])[1]
+
+        def back(mask, xs=xs, ws=ws, ds=ds, full=full, places=places):
+            if op == "conv2d_pool":
+                ds = torch.ops.aten.max_pool2d_with_indices_backward(ds, full, *POOL, places)
             sizes = None if b is None else [ws.shape[0]]
             return torch.ops.aten.convolution_backward(ds, xs, ws, sizes, *window, False, (0, 0), 1, mask)
 
+        def forward(xs=xs, ws=ws):
+            y = act(F.conv2d(xs, ws, b, *window))
+            return torch.ops.aten.max_pool2d_with_indices(y, *POOL[:4]) if op == "conv2d_pool" else y
+
         runs = {
-            "forward": lambda xs=xs, ws=ws: act(F.conv2d(xs, ws, b, *window)),
+            "forward": forward,
             "dgrad": lambda back=back: back([True, False, False]),
             "wgrad": lambda back=back: back([False, True, b is not None]),
         }
@@ -282,7 +310,7 @@ def prepare(spec):
     a = make_attrs(OPS[op].OP, attrs)
     y = OPS[op].out_shape(a, x)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    s = Shapes(a, N, x, y, sms=sms, want=ALL if op != "conv2d" or x[-1] > 3 else ALL - {"x"})
+    s = Shapes(a, N, x, y, sms=sms, want=ALL if "conv2d" not in op or x[-1] > 3 else ALL - {"x"})
     found = {**calls_gemm.parts(op, "train", s), **calls_gemm.parts(op, "backward", s)}
     return a, s, found
 
@@ -299,6 +327,9 @@ def measure(spec) -> dict:
     double = [None if t is None else t.double().requires_grad_() for t in (x, w, b)]
     y64, grads64 = reference(op, a, *double, dy.double())
     tensors = {"x": x, **weights, "y": y64.detach().float().contiguous(), "dy": dy}
+    if op == "conv2d_pool":
+        with torch.no_grad():
+            tensors["index"] = winners(a, *(None if t is None else t.double() for t in (x, w, b)))
     masked = dy * (tensors["y"] > 0) if a.activation == "relu" else dy
     flops = 2 * OPS[op].macs(a, x_shape, s.y) * N
     peers = peer_times(op, a, x, w, b, masked)
@@ -314,7 +345,10 @@ def measure(spec) -> dict:
             for role in outputs:
                 like = tensors["y"] if role == "y" else x if role == "x" else weights[role]
                 mine[role if role == "y" else f"d:{role}"] = torch.full_like(like, float("nan"))
+            if part == "forward" and "index" in tensors:
+                mine["index"] = torch.empty_like(tensors["index"])
             mine["scratch"] = torch.full((v.scratch // 4 + 1,), float("nan"), device="cuda")
+            mine["counters"] = torch.zeros(COUNTERS, dtype=torch.int32, device="cuda")
             run = ours(v.calls, mine)
             run()
             torch.cuda.synchronize()

@@ -23,13 +23,14 @@ ALL = frozenset({"x", "weight", "bias"})
 
 
 class Case:
-    """One operator at one shape: inputs in float32, and results of the definition in float64."""
+    """One operator at one shape: inputs as they are stored, and results of the definition in float64."""
 
-    def __init__(self, op, x, N=3, seed=0, **attrs):
+    def __init__(self, op, x, N=3, seed=0, half=False, **attrs):
+        self.half, self.real = half, np.float16 if half else np.float32  # of activations and their gradients
         self.op, self.module, self.rng = op, OPS[op], np.random.default_rng(seed)
         self.a = make_attrs(self.module.OP, attrs)
         self.N, self.x, self.y = N, tuple(x), self.module.out_shape(self.a, tuple(x))
-        self.arrays = {"x": self.random((N, *self.x))}
+        self.arrays = {"x": self.random((N, *self.x)).astype(self.real)}
         for w in self.module.OP.weights:
             if not (w.needs and not getattr(self.a, w.needs)):
                 self.arrays[w.name] = self.random(w.shape(self.a, self.x)) * np.float32(0.5)
@@ -42,16 +43,16 @@ class Case:
         return self.rng.standard_normal(shape).astype(np.float32)
 
     def shapes(self, sms=0, **more):
-        return Shapes(self.a, self.N, self.x, self.y, sms=sms, **more)
+        return Shapes(self.a, self.N, self.x, self.y, half=self.half, sms=sms, **more)
 
     def forward(self, calls, scratch, backwards=False):
-        arrays = {**self.arrays, "y": nan((self.N, *self.y)), "scratch": nan(scratch // 4)}
-        cushim.run_all(calls, arrays, backwards)
+        arrays = {**self.arrays, "y": nan((self.N, *self.y), self.real), "scratch": nan(scratch // 4)}
+        run(calls, arrays, backwards)
         return arrays["y"]
 
     def gradients(self):
-        """dy, y as float32, and the definition's gradients in float64."""
-        dy, y = self.random((self.N, *self.y)), self.want_y.astype(np.float32)
+        """dy and y as they are stored, and the definition's gradients in float64."""
+        dy, y = self.random((self.N, *self.y)).astype(self.real), self.want_y.astype(self.real)
         double = {k: v.astype(np.float64) for k, v in {**self.arrays, "dy": dy, "y": y}.items()}
         names = self.module.backward.__code__.co_varnames[1 : self.module.backward.__code__.co_argcount]
         return dy, y, self.module.backward(self.a, *(ALL if n == "want" else double.get(n) for n in names))
@@ -62,19 +63,29 @@ class Case:
         if self.a.activation != "none":
             arrays["y"] = y  # else the planner does not keep it
         for role in ("x", *self.weights):
-            arrays[f"d:{role}"] = nan(self.arrays[role].shape)
+            arrays[f"d:{role}"] = nan(self.arrays[role].shape, self.arrays[role].dtype)
         arrays |= held or {}
-        cushim.run_all(calls, arrays, backwards)
+        run(calls, arrays, backwards)
         return {role: arrays[f"d:{role}"] for role in ("x", *self.weights)}
 
 
-def nan(shape):
-    return np.full(shape, np.nan, np.float32)
+def run(calls, arrays, backwards=False):
+    """Counters are 0 before, and 0 they must be after each launch."""
+    counters = np.zeros(tiles.COUNTERS, np.int32)
+    for call in calls:
+        cushim.run(call, arrays | {"counters": counters}, backwards)
+        assert not counters.any(), call.kernel
+
+
+def nan(shape, dtype=np.float32):
+    return np.full(shape, np.nan, dtype)
 
 
 def close(got, want):
-    """1e-5 of the values' size: a sum of terms that cancel has an error of the terms' size, not of its own."""
-    assert_close(got, want, 1e-5 * max(1.0, float(np.sqrt(np.mean(np.square(want))))), 1e-5)
+    """1e-5 of the values' size: a sum of terms that cancel has an error of the terms' size, not of its own. Of what is
+    stored in half precision half a last place."""
+    part = 6e-4 if got.dtype == np.float16 else 1e-5
+    assert_close(got, want, part * max(1.0, float(np.sqrt(np.mean(np.square(want))))), part)
 
 
 def found(case, direction, sms=0, **more):
@@ -119,7 +130,7 @@ def test_backward_agrees_with_the_definition(op, case, N):
 def only_tile(monkeypatch, t):
     """Let calls_gemm choose nothing but this tile, whole and in 3 parts where the kernel can."""
 
-    def ranked(M, N, steps_of, sms, splits=tiles.SPLITS):
+    def ranked(M, N, steps_of, sms, splits=tiles.SPLITS, among=()):
         return [(t, z) for z in (1, 3) if z in splits and z <= max(1, steps_of(t))]
 
     for module in (calls_gemm, calls_conv):
@@ -138,7 +149,7 @@ def test_the_parts_of_a_split_sum_may_start_anywhere():
     check_backward(Case("linear", (16,), N=70, out_features=10))
 
 
-@pytest.mark.parametrize("t", TILE)
+@pytest.mark.parametrize("t", [*TILE, tiles.LARGEST])
 def test_linear_is_right_at_the_edges_of_a_tile(monkeypatch, t):
     """Rows, columns and terms of one less, one more (loads of 1) and 4 more or less (loads of 4) than whole tiles."""
     only_tile(monkeypatch, t)
@@ -307,6 +318,60 @@ def test_two_runs_and_the_opposite_thread_order_give_equal_bits(op, attrs):
             assert backward[0][role].tobytes() == backward[other][role].tobytes()
 
 
+HALF = [
+    ("linear", {"x": (20,), "out_features": 12, "activation": "relu"}),
+    ("linear", {"x": (7,), "N": 40, "out_features": 5, "activation": "tanh"}),
+    ("embed_projection", {"x": (3, 4, 3), "embed_dim": 8}),
+    ("embed_projection", {"x": (13, 5, 2), "embed_dim": 5, "keep_channels": 1, "activation": "relu"}),
+]
+
+
+@pytest.mark.parametrize(("op", "attrs"), HALF)
+@pytest.mark.parametrize("tile", [0, -1])
+def test_activations_may_be_stored_in_half_precision(monkeypatch, op, attrs, tile):
+    """Whole and split sums; weights and their gradients stay float32."""
+    only_tile(monkeypatch, tiles.TILES[tile])
+    case = Case(op, half=True, **attrs)
+    for _, v in found(case, "train"):
+        close(case.forward(v.calls, v.scratch), case.want_y)
+    check_backward(case)
+    dy, y, want = case.gradients()
+    older = case.random(case.arrays["x"].shape).astype(np.float16)
+    s = case.shapes(want=ALL, adds=frozenset({"x"}))
+    for v in calls_gemm.parts(op, "backward", s)["backward"]:
+        got = case.backward(v.calls, v.scratch, dy, y, {"add:x": older.copy()})
+        assert got["weight"].dtype == np.float32
+        close(got["x"], older + want["x"])
+
+
+@pytest.mark.parametrize("t", [pytest.param(t, id=t.name) for t in tiles.TILES[-3:]])
+def test_the_last_block_adds_parts_with_the_bits_of_a_second_launch(monkeypatch, t):
+    """As long as the second launch has one lane for all parts."""
+    only_tile(monkeypatch, t)
+    case = Case("linear", (3 * t.bk - 4,), N=3 * t.bk - 3, out_features=37, activation="relu")
+    dy, y, _ = case.gradients()
+    bits = []
+    for joins in (True, False):
+        monkeypatch.setattr(variants, "joins", lambda *a, joins=joins: joins)
+        forward = calls_gemm.parts("linear", "train", case.shapes())["forward"]
+        backward = calls_gemm.parts("linear", "backward", case.shapes(want=ALL))["backward"]
+        split = [v for v in forward if v.name.endswith("k3")], [v for v in backward if v.name.endswith("k3")]
+        assert [len(v.calls) for v in (*split[0], *split[1])] == ([1, 1] if joins else [2, 2])
+        for backwards in (False, True):
+            results = [case.forward(v.calls, v.scratch, backwards) for v in split[0]]
+            for v in split[1]:
+                results += case.backward(v.calls, v.scratch, dy, y, backwards=backwards).values()
+            bits.append([r.tobytes() for r in results])
+    assert bits[0] == bits[1] == bits[2] == bits[3]
+
+
+def test_a_sum_of_more_tiles_than_counters_takes_a_second_launch():
+    t = tiles.TILES[-1]
+    assert tiles.joins(t, tiles.COUNTERS, 2)
+    assert not tiles.joins(t, tiles.COUNTERS + 1, 2)
+    assert not tiles.joins(tiles.TILES[0], 1, 16)  # many long parts: all multiprocessors are faster
+
+
 def test_many_parts_of_a_sum_are_added_by_8_lanes(monkeypatch):
     monkeypatch.setattr(calls_conv, "ranked", lambda *a: [(tiles.TILES[-3], 12)])
     case = Case("conv2d", (9, 9, 4), N=4, out_channels=8, kernel_size=3, padding=1)
@@ -324,9 +389,10 @@ def test_divisors_divide():
 
 # ---- compiling for cards that are not here
 
+HOT_TILES = [t for t in tiles.TILES if t.tm * t.tn >= 32]  # those that large products take
+LINEAR = (("linear.cu", "LINEAR_FORWARD"), ("linear.cu", "LINEAR_BACKWARD"))
 HOT = (
-    ("linear.cu", "LINEAR_FORWARD"),
-    ("linear.cu", "LINEAR_BACKWARD"),
+    *LINEAR,
     ("conv2d.cu", "CONV_FORWARD"),
     ("conv2d.cu", "CONV_DGRAD"),
     ("conv2d.cu", "CONV_WGRAD"),
@@ -334,9 +400,11 @@ HOT = (
 TINY = (
     ("linear.cu", {"LINEAR_ROWS": 1, "VI": 4, "RM": 8, "RN": 4}),
     ("linear.cu", {"LINEAR_SUM": 1, "ZL": 8}),
+    ("linear.cu", {"LINEAR_SUM": 1, "ZL": 1, "REAL": "Half"}),
+    ("linear.cu", {"LINEAR_ROWS": 1, "VI": 4, "RM": 4, "RN": 4, "REAL": "Half"}),
     ("conv2d.cu", {"CONV_SUM": 1, "ZL": 1}),
-    ("conv2d_first.cu", {"CONV_FORWARD": 1, "FC": 3, "FKH": 3, "FKW": 3, "ACROSS": 4}),
-    ("conv2d_first.cu", {"CONV_WGRAD": 1, "FC": 3, "FKH": 3, "FKW": 3, "ACROSS": 4}),
+    ("conv2d_first.cu", {"CONV_FORWARD": 1, "FC": 3, "FKH": 3, "FKW": 3, "ACROSS": 4, "POOL": 0}),
+    ("conv2d_first.cu", {"CONV_WGRAD": 1, "FC": 3, "FKH": 3, "FKW": 3, "ACROSS": 4, "POOL": 0}),
     ("conv2d_winograd.cu", {"WINOGRAD_FILTER": 1, "MASK": 0, "TURNED": 1}),
     ("embed_projection.cu", {"EMBED_FORWARD": 1, "TILE": tiles.TILES[-1].text, "VE": 4, "KEEP": 0}),
     ("embed_projection.cu", {"EMBED_BACKWARD": 1, "TILE": tiles.TILES[-1].text, "VE": 4, "KEEP": 1}),
@@ -369,9 +437,12 @@ def fits(jobs, spills=0):
 
 @pytest.mark.parametrize("arch", [50, 75])
 def test_hot_kernels_compile_without_spills(arch):
-    """Loads of 4, relu: the tiles large products take."""
+    """Loads of 4, relu."""
     macros = {"VC": 4, "VO": 4, "VI": 4, "ACT": 1, "STRIDED": 0}
-    jobs = [(file, arch, macros | {"TILE": t.text, part: 1}) for t in tiles.TILES[:6] for file, part in HOT]
+    jobs = [(file, arch, macros | {"TILE": t.text, part: 1}) for t in HOT_TILES for file, part in HOT]
+    for more in ({}, {"SPLIT": 1}, {"SPLIT": 2}, {"REAL": "Half"}):
+        for t in (*HOT_TILES, tiles.LARGEST):
+            jobs += [(file, arch, macros | more | {"TILE": t.text, part: 1}) for file, part in LINEAR]
     fits(jobs + [(file, arch, {"ACT": 1, **more}) for file, more in TINY])
     fits([(file, arch, more) for file, more in WINOGRAD_CONV], spills=48)  # what is cold: a few words once a block
 

@@ -67,6 +67,24 @@ def test_float32_agrees_with_float64_within_the_operators_tolerance(name, case):
     assert_close(y, call(module, a, double, train=False)[0], absolute, relative)
 
 
+@pytest.mark.parametrize(("name", "case"), [p for p in MATRIX if hasattr(OPS[p.values[0]], "forward_again")])
+def test_a_forward_pass_done_again_gives_the_bits_of_training(name, case):
+    module, a, env = example(name, case)
+    env = {k: v.astype(np.float32) if isinstance(v, np.ndarray) else v for k, v in env.items()}
+    y, aux = call(module, a, env)
+    asked = parameters(module.forward_again)
+    state = {w.name for w in module.OP.weights if not w.trainable}
+    assert not state & set(asked), "what training changes is no longer what it was"
+    again = module.forward_again(a, *((aux | env)[p] for p in asked))
+    assert again.dtype == y.dtype and again.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_who_changes_state_in_training_says_how_to_do_it_again(name):
+    module = OPS[name]
+    assert hasattr(module, "forward_again") == any(not w.trainable for w in module.OP.weights)
+
+
 @pytest.mark.parametrize(("name", "case"), TRAINED)
 def test_backward_agrees_with_central_differences(name, case):
     """float64, step 1e-6; each gradient at up to 24 places chosen by seed."""
@@ -134,6 +152,13 @@ def test_batchnorm_keeps_running_averages():
     _, aux = module.forward_train(a, x, np.ones(1), np.zeros(1), np.zeros(1), np.ones(1))
     assert aux["running_mean"].tolist() == [1.0]  # 0.5*0 + 0.5*2
     assert aux["running_var"].tolist() == [1.5]  # 0.5*1 + 0.5*2, the unbiased variance
+
+
+def test_batchnorm_keeps_no_output_for_its_backward_pass_unless_a_sum_follows():
+    for name, kept in (("batchnorm", False), ("batchnorm_add", True)):
+        needs = backward_needs(name, make_attrs(OPS[name].OP, {"activation": "relu"}))
+        assert ("y" in needs) == kept
+        assert "x2" not in needs
 
 
 def test_dropout_keeps_the_mean_and_the_share():

@@ -41,6 +41,11 @@ def without_training_only(graph: Graph) -> Graph:
     )
 
 
+def for_kernels(graph: Graph) -> Graph:
+    """What device kernels do in one pass, joined; of a graph for training, whose parameters stay as they are."""
+    return fuse_residuals(fuse_pools(graph))
+
+
 def fuse_activations(graph: Graph, allowed: frozenset[str]) -> Graph:
     """Join each activation with the operator before it, where that takes one and nobody else reads its sum."""
     nodes: list[Node] = []
@@ -58,3 +63,67 @@ def fuse_activations(graph: Graph, allowed: frozenset[str]) -> Graph:
         by_output[n.output] = len(nodes)
         nodes.append(n)
     return replace(graph, nodes=tuple(nodes))
+
+
+def fuse_residuals(graph: Graph) -> Graph:
+    """Join each add with a batchnorm before it whose output it alone reads, so that a device never stores that. Of two
+    such batchnorms the later one. The layer of the add stays, that of the batchnorm is gone."""
+    nodes: list[Node | None] = []
+    by_output: dict[int, int] = {}
+    gone: set[int] = set()
+    for n in graph.nodes:
+        found = [by_output[t] for t in n.inputs if t in by_output] if n.op == "add" else []
+        before = max((i for i in found if (p := nodes[i]) and _joins(graph, p, n)), default=None)
+        if before is not None and (p := nodes[before]):
+            attrs = Attrs(**(vars(p.attrs) | {"activation": n.attrs.activation, "alpha": n.attrs.alpha}))
+            other = next(t for t in n.inputs if t != p.output)
+            gone.add(p.output)
+            nodes[before] = None
+            n = replace(p, op="batchnorm_add", attrs=attrs, inputs=(p.inputs[0], other), output=n.output)
+        by_output[n.output] = len(nodes)
+        nodes.append(n)
+    layers = {name: t for name, t in graph.layers.items() if t not in gone}
+    return replace(graph, nodes=tuple(n for n in nodes if n), layers=layers)
+
+
+def _joins(graph: Graph, norm: Node, add: Node) -> bool:
+    if norm.op != "batchnorm" or graph.consumers(norm.output) != [add] or norm.output in graph.outputs:
+        return False
+    three = len({*add.inputs, *norm.inputs}) == 3  # else both gradients would go to one tensor
+    return three and norm.attrs.activation == "none" and add.attrs.activation in activations.FROM_OUTPUT
+
+
+def fuse_pools(graph: Graph) -> Graph:
+    """Join each convolution with the 2 x 2 maxpool2d that alone reads it, so that a device never stores what lies
+    between: where the whole image falls into windows, and the gradient of the input is not asked for or there is a fast
+    way to it. The parameters and the layer of the pool stay, that of the convolution is gone.
+    """
+    wanted = graph.needs_gradient()
+    nodes: list[Node] = []
+    by_output: dict[int, int] = {}
+    gone: set[int] = set()
+    for n in graph.nodes:
+        before = by_output.get(n.inputs[0]) if n.op == "maxpool2d" else None
+        if before is not None and _pooled(graph, nodes[before], n, wanted):
+            gone.add(n.inputs[0])
+            nodes[before] = replace(nodes[before], op="conv2d_pool", output=n.output)
+            by_output[n.output] = before
+            continue
+        by_output[n.output] = len(nodes)
+        nodes.append(n)
+    layers = {name: t for name, t in graph.layers.items() if t not in gone}
+    return replace(graph, nodes=tuple(nodes), layers=layers)
+
+
+def _pooled(graph: Graph, conv: Node, pool: Node, wanted: set[int]) -> bool:
+    if conv.op != "conv2d" or graph.consumers(conv.output) != [pool] or conv.output in graph.outputs:
+        return False
+    a, p, (Ho, Wo, _) = conv.attrs, pool.attrs, graph.tensors[conv.output].shape
+    fast = a.kernel_size == (3, 3) and (a.padding == (1, 1, 1, 1) or Wo <= 128)
+    return (
+        (p.kernel_size, p.stride, p.padding) == ((2, 2), (2, 2), (0, 0, 0, 0))
+        and (a.stride, a.dilation, a.groups) == ((1, 1), (1, 1), 1)
+        and a.activation in activations.FROM_OUTPUT  # none of these ever decreases
+        and Ho % 2 == Wo % 2 == 0
+        and (fast or conv.inputs[0] not in wanted)
+    )

@@ -293,6 +293,7 @@ template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline int atomicAdd(int *p, int v) { const int old = *p; *p += v; return old; }
 static inline unsigned atomicAdd(unsigned *p, unsigned v) { const unsigned old = *p; *p += v; return old; }
 static inline int atomicMax(int *p, int v) { const int old = *p; if (v > old) *p = v; return old; }
+static inline int atomicMin(int *p, int v) { const int old = *p; if (v < old) *p = v; return old; }
 
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }

@@ -1,31 +1,35 @@
 /* add: the sum of two tensors, with an activation.
  *   forward    y[i] = act(x[i] + x2[i])
  *   backward   dh[i] = dy[i] * act'(y[i])    dx[i] = add[i] + dh[i]    dx2[i] = add2[i] + dh[i]
- * all (n)   float32; add, add2 NULL: nothing is added; dx or dx2 NULL: not asked for; y is not read when ACT is none
+ * all (n)   real; add, add2 NULL: nothing is added; dx or dx2 NULL: not asked for; y is not read when ACT is none
  * Macro     ACT, the number of the activation
  * Launch    grid: any; block: any; a thread takes four values at a time, the tail one by one
  * Aliasing  y may be x or x2; dx and dx2 may be dy or their own add, not each other
- * Cost      forward reads 8n and writes 4n bytes; backward reads 8n and writes 4n for each gradient
+ * Cost      forward reads 2n and writes n values; backward reads 2n and writes n for each gradient
  */
 #include "common.cuh"
 
-extern "C" __global__ void add_forward_f32(const float *x, const float *x2, float *y, int n, float alpha)
+template <int V>
+__device__ __forceinline__ void sum(const real *x, const real *x2, real *y, size_t i, float alpha)
 {
-    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
-    for (u32 q = first; q < (u32)n / 4; q += stride) {
-        Pack<4> a = load<4>(x + 4 * (size_t)q);
-        const Pack<4> b = load<4>(x2 + 4 * (size_t)q);
+    Pack<V> a = load<V>(x + i);
+    const Pack<V> b = load<V>(x2 + i);
 #pragma unroll
-        for (int k = 0; k < 4; k++) a.v[k] = act_apply(ACT, a.v[k] + b.v[k], alpha);
-        store(y + 4 * (size_t)q, a);
-    }
-    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) y[i] = act_apply(ACT, x[i] + x2[i], alpha);
+    for (int k = 0; k < V; k++) a.v[k] = act_apply(ACT, a.v[k] + b.v[k], alpha);
+    store(y + i, a);
 }
 
-/* The gradient of values V.. at i, given to whoever asked for it. */
+extern "C" __global__ void add_forward_f32(const real *x, const real *x2, real *y, int n, float alpha)
+{
+    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    for (u32 q = first; q < (u32)n / 4; q += stride) sum<4>(x, x2, y, 4 * (size_t)q, alpha);
+    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) sum<1>(x, x2, y, i, alpha);
+}
+
+/* The gradient of V values at i, given to whoever asked for it. */
 template <int V>
 __device__ __forceinline__ void pass(
-    const float *dy, const float *y, const float *add, const float *add2, float *dx, float *dx2, size_t i, float alpha)
+    const real *dy, const real *y, const real *add, const real *add2, real *dx, real *dx2, size_t i, float alpha)
 {
     Pack<V> d = load<V>(dy + i);
     if (ACT != ACT_NONE) {
@@ -44,7 +48,7 @@ __device__ __forceinline__ void pass(
 }
 
 extern "C" __global__ void add_backward_f32(
-    const float *dy, const float *y, const float *add, const float *add2, float *dx, float *dx2, int n, float alpha)
+    const real *dy, const real *y, const real *add, const real *add2, real *dx, real *dx2, int n, float alpha)
 {
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) pass<4>(dy, y, add, add2, dx, dx2, 4 * (size_t)q, alpha);

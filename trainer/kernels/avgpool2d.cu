@@ -1,13 +1,13 @@
 /* avgpool2d: the mean of what each window sees.
  *   forward    y[n,i,j,c] = sum_uv x[n, i*SH+u-PT, j*SW+v-PL, c] / count(i,j) over the taps inside
  *   backward   dx[n,h,w,c] = add + sum over the windows that see the pixel of dy / count: a gather
- * x, dx, add (N,H,W,C)  y, dy (N,Ho,Wo,C)   float32
+ * x, dx, add (N,H,W,C)  y, dy (N,Ho,Wo,C)   real
  * Macros    KH KW SH SW PT PL (kernel, stride, padding at top and left); COUNT_PAD: 1: count is KH*KW, 0: the taps
  *           inside; VEC: 4 where C is a multiple of 4, else 1
  * Launch    as maxpool2d.cu
  * Aliasing  dx may be add; nothing else overlaps
  * Order     in the order of the taps
- * Cost      forward 4 bytes a pixel read, 4 a window written; backward the reverse
+ * Cost      forward reads each pixel once and writes each window; backward the reverse
  */
 #include "common.cuh"
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ float count(int i, int j, int H, int W)
 }
 
 extern "C" __global__ void avgpool2d_forward_f32(
-    const float *__restrict__ x, float *__restrict__ y, int N, int H, int W, int C, int Ho, int Wo)
+    const real *__restrict__ x, real *__restrict__ y, int N, int H, int W, int C, int Ho, int Wo)
 {
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= Wo * CV) return;
@@ -33,7 +33,7 @@ extern "C" __global__ void avgpool2d_forward_f32(
 #pragma unroll (KH * KW <= 25 ? KH : 1)
         for (int u = 0; u < KH; u++) {
             if (h0 + u < 0 || h0 + u >= H) continue;
-            const float *line = x + ((size_t)n * H + h0 + u) * W * C + c;
+            const real *line = x + ((size_t)n * H + h0 + u) * W * C + c;
 #pragma unroll (KH * KW <= 25 ? KW : 1)
             for (int v = 0; v < KW; v++) {
                 if (w0 + v < 0 || w0 + v >= W) continue;
@@ -52,7 +52,7 @@ extern "C" __global__ void avgpool2d_forward_f32(
 enum { MH = (KH + SH - 1) / SH, MW = (KW + SW - 1) / SW, SMALL = SH * SW * MH * MW <= 36 };
 
 extern "C" __global__ void avgpool2d_backward_f32(
-    const float *__restrict__ dy, const float *add, float *dx, int N, int H, int W, int C, int Ho, int Wo, int Hc,
+    const real *__restrict__ dy, const real *add, real *dx, int N, int H, int W, int C, int Ho, int Wo, int Hc,
     int Wc)
 {
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,29 +1,114 @@
-/* batchnorm: each channel to mean 0 and variance 1 over the batch, then scaled, shifted and activated.
- *   inference  y[r,c] = act(x[r,c] * s + (beta[c] - running_mean[c] * s)),  s = gamma[c] / sqrt(running_var[c] + eps)
- *   training   y[r,c] = act((x[r,c] - mean[c]) * inv_std[c] * gamma[c] + beta[c]), mean and biased variance over r;
+/* batchnorm: each channel to mean 0 and variance 1 over the batch, then scaled, shifted and activated. With ADD another
+ * tensor is added before the activation: where a residual path joins.
+ *   inference  h[r,c] = x[r,c] * s + (beta[c] - running_mean[c] * s),  s = gamma[c] / sqrt(running_var[c] + eps)
+ *   training   h[r,c] = (x[r,c] - mean[c]) * (inv_std[c] * gamma[c]) + beta[c], mean and biased variance over r;
  *              running = (1 - momentum) * running + momentum * (mean, unbiased variance)
- *   backward   dh = dy * act'(y), xh = (x - mean) * inv_std, dbeta = sum_r dh, dgamma = sum_r dh * xh,
+ *   again      h as training had it, bit for bit, from the mean and inv_std it kept
+ *   in all     y = act(h), with ADD y = act(h + x2)
+ *   backward   dh = dy * act'(y), dx2 = add2 + dh, xh = (x - mean) * inv_std, dbeta = sum_r dh, dgamma = sum_r dh * xh,
  *              dx = add + gamma * inv_std * (dh - dbeta / R - xh * dgamma / R)
- * x, y, dy, dx, add (R, C)   the rest (C)   part (S, 2, C), in training one row (C)
- * more   float32; add NULL: nothing is added; dx NULL: not asked for
- * Macros    ACT; VEC: 4 where C is a multiple of 4, else 1
- * Launch    columns.cuh; grid (tiles, ranges of rows). S = 0: one launch with gridDim.y = 1, whose blocks take the
- *           moments of their columns themselves. Else moments (or sums) first, with S ranges, then the rest, in which
- *           every block folds the S partial results of its columns again, all in the same order
- * Aliasing  y may be x; dx may be dy or add
+ *              act' is told from y computed again from x; with ADD y is read
+ * x, x2, y, dy, dx, dx2, add, add2 (R, C) real   the rest (C) float   part (S, 2, C), in training one row (C) more
+ * add, add2 NULL: nothing is added; dx, dx2 NULL: not asked for; x2, y, add2, dx2 are not looked at without ADD
+ * Macros    ACT; VEC: 4 where C is a multiple of 4, else 1; ADD: 1 or absent
+ * Launch    columns.cuh; grid (tiles, ranges of rows). train with S = 0, and backward_whole: one launch with gridDim.y
+ *           = 1, whose blocks take the moments (or sums) of their columns themselves. Else moments (or sums) first,
+ *           with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
+ *           in the same order. With ADD, sums may write dx2 = dh already: what is left then is the backward pass of dh
+ *           without ADD and ACT
+ * Aliasing  y may be x or x2; dx may be dy or add, dx2 dy or add2, not each other
  * Order     columns.cuh; partial results in ascending order in each thread, then as there
- * Cost      training reads x twice and writes y once; backward reads dy, x and y twice and writes dx once
+ * Cost      training reads x twice and writes y once; backward reads dy and x twice and writes dx once; with ADD one
+ *           more pass over x2 forward, and over y, dx2 and again dx2 (for the second time dy) backward
  */
 #include "columns.cuh"
 
+#ifndef ADD
+#define ADD 0
+#endif
+
 enum { V = VEC };
 
+/* What training does to V channels: h = (x - mean) * scale + shift. */
+struct Line { Pack<V> mean, scale, shift; };
+
+__device__ __forceinline__ Line line_of(
+    const Pack<V> &mean, const Pack<V> &inv, const float *gamma, const float *beta, int c)
+{
+    Line line = {mean, load<V>(gamma + c), fill<V>(0.0f)};
+    if (beta) line.shift = load<V>(beta + c); /* NULL in a backward pass that reads y */
+#pragma unroll
+    for (int k = 0; k < V; k++) line.scale.v[k] = inv.v[k] * line.scale.v[k];
+    return line;
+}
+
+__device__ __forceinline__ Pack<V> on_line(const Line &line, Pack<V> x)
+{
+#pragma unroll
+    for (int k = 0; k < V; k++) x.v[k] = fmaf(x.v[k] - line.mean.v[k], line.scale.v[k], line.shift.v[k]);
+    return x;
+}
+
+/* What a thread reads at once: J of its rows, r, r + TY, ...; 0 for those past the end. A thread has its first rows
+ * under way while the statistics are folded, and reads all it needs of some rows before it stores the first of them:
+ * arrays may be the same, so the compiler would keep loads behind stores. */
+template <int J> struct Rows { Pack<V> p[J]; };
+
+template <int J> __device__ __forceinline__ Rows<J> read(const real *x, int r, int end, int C, const Columns &at)
+{
+    Rows<J> out;
+#pragma unroll
+    for (int j = 0; j < J; j++)
+        out.p[j] = r + j * at.TY < end ? load<V>(x + (size_t)(r + j * at.TY) * C + at.c) : fill<V>(0.0f);
+    return out;
+}
+
+/* The range of rows of the block, from the thread's first one; empty where the thread has no columns. */
+struct Range { int r, end; };
+
+__device__ __forceinline__ Range range(int R, int C, int chunk, const Columns &at)
+{
+    const Range rows = {(int)blockIdx.y * chunk + at.ty, at.c < C ? min(R, (int)(blockIdx.y + 1) * chunk) : 0};
+    return rows;
+}
+
+struct Inputs { enum { J = ADD ? 2 : 4 }; Rows<J> x, x2; };
+
+__device__ __forceinline__ Inputs inputs(const real *x, const real *x2, const Range &rows, int C, const Columns &at)
+{
+    Inputs in;
+    in.x = read<Inputs::J>(x, rows.r, rows.end, C, at);
+    if (ADD) in.x2 = read<Inputs::J>(x2, rows.r, rows.end, C, at);
+    return in;
+}
+
+/* y of all rows of the range; `in`: what the thread has read of them already. */
+template <class Normalise>
+__device__ __forceinline__ void finish(
+    Inputs in, const real *x, const real *x2, real *y, Range rows, int C, const Columns &at, float alpha,
+    Normalise normalise)
+{
+    while (rows.r < rows.end) {
+#pragma unroll
+        for (int j = 0; j < Inputs::J; j++) {
+            Pack<V> h = normalise(in.x.p[j]);
+#pragma unroll
+            for (int k = 0; k < V; k++) h.v[k] = act_apply(ACT, ADD ? h.v[k] + in.x2.p[j].v[k] : h.v[k], alpha);
+            if (rows.r + j * at.TY < rows.end) store(y + (size_t)(rows.r + j * at.TY) * C + at.c, h);
+        }
+        rows.r += Inputs::J * at.TY;
+        in = inputs(x, x2, rows, C, at);
+    }
+}
+
 extern "C" __global__ void batchnorm_forward_f32(
-    const float *x, const float *__restrict__ gamma, const float *__restrict__ beta,
-    const float *__restrict__ running_mean, const float *__restrict__ running_var, float *y, int R, int C, int chunk,
+    const real *x, const real *x2, const float *__restrict__ gamma, const float *__restrict__ beta,
+    const float *__restrict__ running_mean, const float *__restrict__ running_var, real *y, int R, int C, int chunk,
     int log_tx, float eps, float alpha)
 {
     const Columns at = columns<V>(log_tx);
+    const Range rows = range(R, C, chunk, at);
+    const Inputs in = inputs(x, x2, rows, C, at);
     if (at.c >= C) return;
     Pack<V> scale, shift;
 #pragma unroll
@@ -31,25 +116,36 @@ extern "C" __global__ void batchnorm_forward_f32(
         scale.v[k] = gamma[at.c + k] / sqrtf(running_var[at.c + k] + eps);
         shift.v[k] = beta[at.c + k] - running_mean[at.c + k] * scale.v[k];
     }
-    const int end = min(R, (int)(blockIdx.y + 1) * chunk);
-    for (int r = blockIdx.y * chunk + at.ty; r < end; r += at.TY) {
-        Pack<V> h = load<V>(x + (size_t)r * C + at.c);
+    finish(in, x, x2, y, rows, C, at, alpha, [&](Pack<V> h) {
 #pragma unroll
-        for (int k = 0; k < V; k++) h.v[k] = act_apply(ACT, fmaf(h.v[k], scale.v[k], shift.v[k]), alpha);
-        store(y + (size_t)r * C + at.c, h);
-    }
+        for (int k = 0; k < V; k++) h.v[k] = fmaf(h.v[k], scale.v[k], shift.v[k]);
+        return h;
+    });
+}
+
+extern "C" __global__ void batchnorm_again_f32(
+    const real *x, const real *x2, const float *__restrict__ gamma, const float *__restrict__ beta,
+    const float *__restrict__ mean, const float *__restrict__ inv_std, real *y, int R, int C, int chunk, int log_tx,
+    float alpha)
+{
+    const Columns at = columns<V>(log_tx);
+    const Range rows = range(R, C, chunk, at);
+    const Inputs in = inputs(x, x2, rows, C, at);
+    if (at.c >= C) return;
+    const Line line = line_of(load<V>(mean + at.c), load<V>(inv_std + at.c), gamma, beta, at.c);
+    finish(in, x, x2, y, rows, C, at, alpha, [&](const Pack<V> &v) { return on_line(line, v); });
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
-    const float *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx)
+    const real *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx)
 {
-    __shared__ float box[3 * COLUMN_BOX];
+    __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const int end = min(R, (int)(blockIdx.y + 1) * chunk);
     Moments<V> m = no_moments<V>();
     const Pack<V> shift = at.c < C ? load<V>(x + at.c) : fill<V>(0.0f); /* row 0 */
     if (at.c < C) m = row_moments<V>(x, shift, blockIdx.y * chunk, end, C, at);
-    m = column_moments(m, at, box);
+    m = column_moments(m, end - (int)blockIdx.y * chunk, at, box);
     if (at.c < C && at.ty == 0) {
         float *to = part + (size_t)blockIdx.y * 2 * C + at.c;
         store(to, m.mean);
@@ -59,31 +155,34 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
-    const float *x, const float *__restrict__ gamma, const float *__restrict__ beta, float *running_mean,
-    float *running_var, const float *__restrict__ part, float *y, float *mean, float *inv_std, int R, int C, int chunk,
+    const real *x, const real *x2, const float *__restrict__ gamma, const float *__restrict__ beta, float *running_mean,
+    float *running_var, const float *__restrict__ part, real *y, float *mean, float *inv_std, int R, int C, int chunk,
     int log_tx, int S, int part_chunk, float eps, float momentum, float alpha)
 {
-    __shared__ float box[3 * COLUMN_BOX];
+    __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
+    const Range rows = range(R, C, chunk, at);
+    const Inputs in = inputs(x, x2, rows, C, at);
     Moments<V> m = no_moments<V>();
     Pack<V> origin = fill<V>(0.0f);
-    if (at.c < C) {
-        origin = load<V>(S == 0 ? x + at.c : part + (size_t)S * 2 * C + at.c);
-        if (S == 0) m = row_moments<V>(x, origin, 0, R, C, at);
+    if (at.c < C && S == 0) {
+        origin = load<V>(x + at.c);
+        m = row_moments<V>(x, origin, 0, R, C, at);
+    } else if (at.c < C) {
+        origin = load<V>(part + (size_t)S * 2 * C + at.c);
         for (int s = at.ty; s < S; s += at.TY) {
             const float *from = part + (size_t)s * 2 * C + at.c;
             merge(m, (float)min(part_chunk, R - s * part_chunk), load<V>(from), load<V>(from + C));
         }
     }
-    m = column_moments(m, at, box);
+    m = column_moments(m, R, at, box);
     if (at.c >= C) return;
-    Pack<V> inv, scale, shift;
+    const float share = 1.0f / (float)R;
+    Pack<V> inv;
 #pragma unroll
     for (int k = 0; k < V; k++) {
         m.mean.v[k] += origin.v[k];
-        inv.v[k] = 1.0f / sqrtf(m.m2.v[k] / (float)R + eps);
-        scale.v[k] = inv.v[k] * gamma[at.c + k];
-        shift.v[k] = beta[at.c + k];
+        inv.v[k] = 1.0f / sqrtf(fmaf(m.m2.v[k], share, eps));
     }
     if (blockIdx.y == 0 && at.ty == 0) {
 #pragma unroll
@@ -95,118 +194,190 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
             running_var[c] = (1.0f - momentum) * running_var[c] + momentum * (m.m2.v[k] / (float)max(R - 1, 1));
         }
     }
-    const int end = min(R, (int)(blockIdx.y + 1) * chunk);
-    for (int r = blockIdx.y * chunk + at.ty; r < end; r += at.TY) {
-        Pack<V> h = load<V>(x + (size_t)r * C + at.c);
-#pragma unroll
-        for (int k = 0; k < V; k++)
-            h.v[k] = act_apply(ACT, fmaf(h.v[k] - m.mean.v[k], scale.v[k], shift.v[k]), alpha);
-        store(y + (size_t)r * C + at.c, h);
-    }
+    const Line line = line_of(m.mean, inv, gamma, beta, at.c);
+    finish(in, x, x2, y, rows, C, at, alpha, [&](const Pack<V> &v) { return on_line(line, v); });
 }
 
-/* dh of V values at i. */
-__device__ __forceinline__ Pack<V> masked(const float *dy, const float *y, size_t i, float alpha)
+/* What a backward pass reads of some rows; d becomes dh. */
+struct Outputs { enum { J = 2 }; Rows<J> d, x, y; };
+
+__device__ __forceinline__ Outputs outputs(
+    const real *dy, const real *y, const real *x, const Range &rows, int C, const Columns &at)
 {
-    Pack<V> d = load<V>(dy + i);
-    if (ACT != ACT_NONE) {
-        const Pack<V> out = load<V>(y + i);
-#pragma unroll
-        for (int k = 0; k < V; k++) d.v[k] = act_mask(ACT, d.v[k], out.v[k], alpha);
-    }
-    return d;
+    Outputs out;
+    out.d = read<Outputs::J>(dy, rows.r, rows.end, C, at);
+    out.x = read<Outputs::J>(x, rows.r, rows.end, C, at);
+    if (ADD && ACT != ACT_NONE) out.y = read<Outputs::J>(y, rows.r, rows.end, C, at);
+    return out;
 }
 
-/* sum_r dh and sum_r dh * xh over the thread's rows. */
-__device__ __forceinline__ void row_sums(
-    const float *dy, const float *y, const float *x, const Pack<V> &mean, const Pack<V> &inv, int first, int end, int C,
-    const Columns &at, float alpha, Pack<V> &dbeta, Pack<V> &dgamma)
+__device__ __forceinline__ void mask(Outputs &out, const Line &line, float alpha)
 {
-#pragma unroll 4
-    for (int r = first + at.ty; r < end; r += at.TY) {
-        const size_t i = (size_t)r * C + at.c;
-        const Pack<V> dh = masked(dy, y, i, alpha), v = load<V>(x + i);
+    if (ACT == ACT_NONE) return;
+#pragma unroll
+    for (int j = 0; j < Outputs::J; j++) {
+        Pack<V> y = ADD ? out.y.p[j] : on_line(line, out.x.p[j]);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            dbeta.v[k] += dh.v[k];
-            dgamma.v[k] = fmaf(dh.v[k], (v.v[k] - mean.v[k]) * inv.v[k], dgamma.v[k]);
+            if (!ADD) y.v[k] = act_apply(ACT, y.v[k], alpha);
+            out.d.p[j].v[k] = act_mask(ACT, out.d.p[j].v[k], y.v[k], alpha);
         }
     }
 }
 
+/* sum_r dh and sum_r dh * (x - mean) */
+struct Sums { Pack<V> dbeta, around; };
+
+/* Over the thread's rows, the first of which are in `out`; dh goes to dx2 too, if given. */
+__device__ __forceinline__ Sums row_sums(
+    Outputs out, const real *dy, const real *y, const real *x, real *dx2, const Line &line, Range rows, int C,
+    const Columns &at, float alpha)
+{
+    Sums sums = {fill<V>(0.0f), fill<V>(0.0f)};
+    while (rows.r < rows.end) {
+        mask(out, line, alpha);
+#pragma unroll
+        for (int j = 0; j < Outputs::J; j++) {
+            const int r = rows.r + j * at.TY;
+            if (ADD && dx2 && r < rows.end) store(dx2 + (size_t)r * C + at.c, out.d.p[j]);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                sums.dbeta.v[k] += out.d.p[j].v[k];
+                sums.around.v[k] = fmaf(out.d.p[j].v[k], out.x.p[j].v[k] - line.mean.v[k], sums.around.v[k]);
+            }
+        }
+        rows.r += Outputs::J * at.TY;
+        out = outputs(dy, y, x, rows, C, at);
+    }
+    return sums;
+}
+
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_sums_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x,
-    const float *__restrict__ mean, const float *__restrict__ inv_std, float *__restrict__ part, int R, int C,
-    int chunk, int log_tx, float alpha)
+    const real *dy, const real *__restrict__ y, const real *__restrict__ x, const float *__restrict__ gamma,
+    const float *__restrict__ beta, const float *__restrict__ mean, const float *__restrict__ inv_std,
+    float *__restrict__ part, real *dx2, int R, int C, int chunk, int log_tx, float alpha)
 {
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
-    Pack<V> dbeta = fill<V>(0.0f), dgamma = dbeta;
+    const Range rows = range(R, C, chunk, at);
+    const Outputs out = outputs(dy, y, x, rows, C, at);
+    Sums sums = {fill<V>(0.0f), fill<V>(0.0f)};
     if (at.c < C) {
-        const int first = blockIdx.y * chunk;
-        row_sums(dy, y, x, load<V>(mean + at.c), load<V>(inv_std + at.c), first, min(R, first + chunk), C, at, alpha,
-                 dbeta, dgamma);
+        const Line line = line_of(load<V>(mean + at.c), load<V>(inv_std + at.c), gamma, beta, at.c);
+        sums = row_sums(out, dy, y, x, dx2, line, rows, C, at, alpha);
     }
-    dbeta = column_sum(dbeta, at, box);
-    dgamma = column_sum(dgamma, at, box);
+    sums.dbeta = column_sum(sums.dbeta, at, box);
+    sums.around = column_sum(sums.around, at, box);
     if (at.c < C && at.ty == 0) {
         float *to = part + (size_t)blockIdx.y * 2 * C + at.c;
-        store(to, dbeta);
-        store(to + C, dgamma);
+        store(to, sums.dbeta);
+        store(to + C, sums.around);
+    }
+}
+
+/* Where the gradients go; NULL: not asked for. */
+struct Targets {
+    const real *add, *add2;
+    real *dx, *dx2;
+    float *dgamma, *dbeta;
+};
+
+/* dx and dx2 of all rows of the range, the first of which are in `out`, and what the columns' parameters get. */
+__device__ __forceinline__ void gradients(
+    Outputs out, const real *dy, const real *y, const real *x, const Targets &to, const Sums &sums, const Line &line,
+    const Pack<V> &inv, Range rows, int R, int C, const Columns &at, int accumulate, float alpha)
+{
+    const float share = 1.0f / (float)R;
+    Pack<V> mean, slope; /* the mean of dh, and how dx falls with x - mean */
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        const int c = at.c + k;
+        const float dgamma = sums.around.v[k] * inv.v[k];
+        if (blockIdx.y == 0 && at.ty == 0) {
+            if (to.dgamma) to.dgamma[c] = (accumulate ? to.dgamma[c] : 0.0f) + dgamma;
+            if (to.dbeta) to.dbeta[c] = (accumulate ? to.dbeta[c] : 0.0f) + sums.dbeta.v[k];
+        }
+        slope.v[k] = inv.v[k] * dgamma * share;
+        mean.v[k] = sums.dbeta.v[k] * share;
+    }
+    if (!to.dx && !(ADD && to.dx2)) return;
+    while (rows.r < rows.end) {
+        mask(out, line, alpha);
+#pragma unroll
+        for (int j = 0; j < Outputs::J; j++) {
+            const int r = rows.r + j * at.TY;
+            const size_t i = (size_t)r * C + at.c;
+            if (r >= rows.end) continue;
+            if (ADD && to.dx2) {
+                Pack<V> d = to.add2 ? load<V>(to.add2 + i) : fill<V>(0.0f);
+#pragma unroll
+                for (int k = 0; k < V; k++) d.v[k] += out.d.p[j].v[k];
+                store(to.dx2 + i, d);
+            }
+            if (!to.dx) continue;
+            Pack<V> d = to.add ? load<V>(to.add + i) : fill<V>(0.0f);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                const float rest = out.d.p[j].v[k] - mean.v[k] - (out.x.p[j].v[k] - line.mean.v[k]) * slope.v[k];
+                d.v[k] = fmaf(line.scale.v[k], rest, d.v[k]);
+            }
+            store(to.dx + i, d);
+        }
+        rows.r += Outputs::J * at.TY;
+        out = outputs(dy, y, x, rows, C, at);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_backward_f32(
-    const float *dy, const float *y, const float *__restrict__ x, const float *__restrict__ gamma,
-    const float *__restrict__ mean, const float *__restrict__ inv_std, const float *add, const float *__restrict__ part,
-    float *dx, float *dgamma_out, float *dbeta_out, int R, int C, int chunk, int log_tx, int S, int accumulate,
-    float alpha)
+    const real *dy, const real *__restrict__ y, const real *__restrict__ x, const float *__restrict__ gamma,
+    const float *__restrict__ beta, const float *__restrict__ mean, const float *__restrict__ inv_std, const real *add,
+    const real *add2, const float *__restrict__ part, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C,
+    int chunk, int log_tx, int S, int accumulate, float alpha)
 {
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
-    Pack<V> dbeta = fill<V>(0.0f), dgamma = dbeta, mu = dbeta, inv = dbeta;
-    if (at.c < C) {
-        mu = load<V>(mean + at.c);
-        inv = load<V>(inv_std + at.c);
-        if (S == 0) row_sums(dy, y, x, mu, inv, 0, R, C, at, alpha, dbeta, dgamma);
+    const Range rows = range(R, C, chunk, at);
+    const Outputs out = outputs(dy, y, x, rows, C, at);
+    Sums sums = {fill<V>(0.0f), fill<V>(0.0f)};
+    if (at.c < C)
         for (int s = at.ty; s < S; s += at.TY) {
             const float *from = part + (size_t)s * 2 * C + at.c;
             const Pack<V> b = load<V>(from), g = load<V>(from + C);
 #pragma unroll
             for (int k = 0; k < V; k++) {
-                dbeta.v[k] += b.v[k];
-                dgamma.v[k] += g.v[k];
+                sums.dbeta.v[k] += b.v[k];
+                sums.around.v[k] += g.v[k];
             }
         }
-    }
-    dbeta = column_sum(dbeta, at, box);
-    dgamma = column_sum(dgamma, at, box);
+    sums.dbeta = column_sum(sums.dbeta, at, box);
+    sums.around = column_sum(sums.around, at, box);
     if (at.c >= C) return;
-    if (blockIdx.y == 0 && at.ty == 0) {
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            if (dgamma_out) dgamma_out[at.c + k] = (accumulate ? dgamma_out[at.c + k] : 0.0f) + dgamma.v[k];
-            if (dbeta_out) dbeta_out[at.c + k] = (accumulate ? dbeta_out[at.c + k] : 0.0f) + dbeta.v[k];
-        }
+    const Pack<V> inv = load<V>(inv_std + at.c);
+    const Line line = line_of(load<V>(mean + at.c), inv, gamma, beta, at.c);
+    const Targets to = {add, add2, dx, dx2, dgamma, dbeta};
+    gradients(out, dy, y, x, to, sums, line, inv, rows, R, C, at, accumulate, alpha);
+}
+
+extern "C" __global__ void __launch_bounds__(512) batchnorm_backward_whole_f32(
+    const real *dy, const real *__restrict__ y, const real *__restrict__ x, const float *__restrict__ gamma,
+    const float *__restrict__ beta, const float *__restrict__ mean, const float *__restrict__ inv_std, const real *add,
+    const real *add2, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C, int log_tx, int accumulate,
+    float alpha)
+{
+    __shared__ float box[COLUMN_BOX];
+    const Columns at = columns<V>(log_tx);
+    const Range rows = range(R, C, R, at);
+    Pack<V> inv = fill<V>(0.0f);
+    Line line = {inv, inv, inv};
+    Sums sums = {inv, inv};
+    if (at.c < C) {
+        inv = load<V>(inv_std + at.c);
+        line = line_of(load<V>(mean + at.c), inv, gamma, beta, at.c);
+        sums = row_sums(outputs(dy, y, x, rows, C, at), dy, y, x, (real *)0, line, rows, C, at, alpha);
     }
-    if (!dx) return;
-    Pack<V> scale;
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        scale.v[k] = gamma[at.c + k] * inv.v[k];
-        dbeta.v[k] /= (float)R;
-        dgamma.v[k] /= (float)R;
-    }
-    const int end = min(R, (int)(blockIdx.y + 1) * chunk);
-    for (int r = blockIdx.y * chunk + at.ty; r < end; r += at.TY) {
-        const size_t i = (size_t)r * C + at.c;
-        Pack<V> d = masked(dy, y, i, alpha);
-        const Pack<V> v = load<V>(x + i), older = add ? load<V>(add + i) : fill<V>(0.0f);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            const float xh = (v.v[k] - mu.v[k]) * inv.v[k];
-            d.v[k] = fmaf(scale.v[k], d.v[k] - dbeta.v[k] - xh * dgamma.v[k], older.v[k]);
-        }
-        store(dx + i, d);
-    }
+    sums.dbeta = column_sum(sums.dbeta, at, box);
+    sums.around = column_sum(sums.around, at, box);
+    if (at.c >= C) return;
+    const Targets to = {add, add2, dx, dx2, dgamma, dbeta};
+    gradients(outputs(dy, y, x, rows, C, at), dy, y, x, to, sums, line, inv, rows, R, C, at, accumulate, alpha);
 }

@@ -73,9 +73,10 @@ class Shapes:
     adds: frozenset[str] = frozenset()
     accumulate: bool = False
     want: frozenset[str] = field(default_factory=frozenset)
+    algorithm: str = "auto"  # what the blueprint wants of a convolution: see choose.py
     half: bool = False  # activations and their gradients are stored in half precision (macro REAL = Half)
     sms: int = 0  # multiprocessors of the card, for splits that fill it; 0: unknown
-    node: int = 0  # index of the node among all `nodes` of the net: dropout's random numbers depend on it
+    node: int = 0  # place of the node among the `nodes` of the net that draw random numbers
     nodes: int = 1
 
 

@@ -1,13 +1,16 @@
-"""The launches of conv2d: tiles, Winograd, the kernels for few channels, and the plain formulas for the rest."""
+"""The launches of conv2d and of conv2d_pool (with `pool`, y and dy are the pooled ones): tiles, Winograd, the direct
+kernels, and the plain formulas for the rest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .call import Arg, Call, Float, Int, Kernel, Ref, Shapes, blocks, constants
+from .call import Arg, Call, Dims, Float, Int, Kernel, Ref, Shapes, blocks, constants
+from .calls_winograd import with_winograd
 from .tiles import DEFAULT_SMS, SPLITS, ranked
 from .variants import (
     NULL,
+    SECOND,
     Variant,
     act_id,
     divisor,
@@ -15,6 +18,8 @@ from .variants import (
     ints,
     naive_grid,
     older_dx,
+    split_form,
+    storage,
     sum_gradients,
     sum_parts,
     vector,
@@ -23,7 +28,7 @@ from .variants import (
 
 @dataclass(frozen=True)
 class _Conv:
-    """A convolution's sizes, and which of the fast kernels it fits."""
+    """A convolution's sizes, and which of the fast kernels it fits. pool: Ho and Wo count the sums in windows."""
 
     N: int
     H: int
@@ -37,6 +42,7 @@ class _Conv:
     pad: tuple[int, int]  # top, left: bottom and right are in Ho and Wo already
     dilation: tuple[int, int]
     groups: int
+    pool: bool
 
     @property
     def taps(self) -> int:
@@ -47,17 +53,30 @@ class _Conv:
         return self.groups == 1 and self.taps <= 32
 
     @property
-    def first(self) -> bool:
-        """Few enough channels and taps that a pixel's whole sum fits into registers."""
-        plain = self.stride == (1, 1) and self.dilation == (1, 1) and self.groups == 1
-        return plain and self.C <= 3 and self.taps * self.C <= 27
+    def plain(self) -> bool:
+        return self.stride == (1, 1) and self.dilation == (1, 1) and self.groups == 1
 
     @property
-    def winograd(self) -> bool:
-        """3 x 3 taps side by side, and places that 31 bits hold."""
-        plain = self.kernel == (3, 3) and self.stride == (1, 1) and self.dilation == (1, 1) and self.groups == 1
-        images = self.N * max(self.H * self.W * self.C, self.Ho * self.Wo * self.O)
-        return plain and max(images, 16 * (self.C + 31) * (self.O + 31)) < 1 << 31
+    def first(self) -> bool:
+        """Few enough channels and taps that a pixel's whole sum fits into registers."""
+        return self.plain and self.C <= 3 and self.taps * self.C <= 27
+
+    @property
+    def winners(self) -> bool:
+        """conv2d_pool_wgrad.cu: lanes for the channels, registers for the taps of 8 outputs."""
+        return self.pool and self.plain and self.C >= 8 and self.taps <= 9
+
+    @property
+    def y(self) -> tuple[int, int]:
+        return (self.Ho // 2, self.Wo // 2) if self.pool else (self.Ho, self.Wo)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"POOL": 1} if self.pool else {}
+
+    @property
+    def index(self) -> Ref:
+        return Ref("index") if self.pool else NULL
 
     @property
     def window(self) -> tuple[Int, ...]:
@@ -73,46 +92,57 @@ class _Conv:
         return (*dims, *self.window, Int(self.groups))
 
 
-def _conv(s: Shapes) -> _Conv:
-    a, (H, W, C), (Ho, Wo, O) = s.a, s.x, s.y
+def _conv(s: Shapes, pool: bool) -> _Conv:
+    a, (H, W, C), (Hy, Wy, O) = s.a, s.x, s.y
+    Ho, Wo = (2 * Hy, 2 * Wy) if pool else (Hy, Wy)
     window = (tuple(a.kernel_size), tuple(a.stride), tuple(a.padding[:2]), tuple(a.dilation))
-    return _Conv(s.N, H, W, C, O, Ho, Wo, *window, a.groups)
+    return _Conv(s.N, H, W, C, O, Ho, Wo, *window, a.groups, pool)
 
 
-def conv_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
-    c = _conv(s)
+def conv_parts(direction: str, s: Shapes, pool: bool = False) -> dict[str, list[Variant]]:
+    c = _conv(s, pool)
     if direction != "backward":
         first = [_first_forward(s, c)] if c.first else []
         plain = _conv_forward(s, c) if c.tiled else [_naive_forward(s, c)]
-        return {"forward": [*first, *_with_winograd(s, c, plain, turned=False)]}
+        return {"forward": [*first, *with_winograd("forward", s, plain, pool)]}
     found = {}
     if "x" in s.want:
-        found["dgrad"] = _with_winograd(s, c, _conv_dgrad(s, c) if c.tiled else [_naive_dgrad(s, c)], turned=True)
+        plain = _conv_dgrad(s, c) if c.tiled and not pool else []
+        direct = _winners_dgrad(s, c) if pool else []
+        others = with_winograd("dgrad", s, plain, pool)
+        found["dgrad"] = ([*direct, *others] if c.C >= 16 else [*others, *direct]) or [_naive_dgrad(s, c)]
     if "weight" in s.want:
-        few = [_first_wgrad(s, c)] if c.first else []
-        found["wgrad"] = [*few, *(_conv_wgrad(s, c) if c.tiled else [_naive_wgrad(s, c)])]
+        direct = [_first_wgrad(s, c)] if c.first else [_winners_wgrad(s, c)] if c.winners else []
+        plain = _conv_wgrad(s, c) if c.tiled else [_naive_wgrad(s, c)]
+        found["wgrad"] = [*direct, *with_winograd("wgrad", s, plain, pool)]
     return found
 
 
 def _conv_forward(s: Shapes, c: _Conv) -> list[Variant]:
     act, alpha, M = act_id(s.a), s.a.alpha, c.N * c.Ho * c.Wo
-    found = []
+    found: dict[str, Variant] = {}
     for t, splits in ranked(M, c.O, lambda t: c.taps * blocks(c.C, t.bk), s.sms):
-        steps = c.taps * blocks(c.C, t.bk)
+        steps, count = c.taps * blocks(c.C, t.bk), t.cover(M, c.O)
         per = blocks(steps, splits)
+        form = split_form(t, count, blocks(steps, per))
+        if form == SECOND and c.pool:  # its second launch would not know the windows
+            per, form = steps, split_form(t, count, 1)
         splits = blocks(steps, per)
-        whole = splits == 1
-        macros = constants(CONV_FORWARD=1, TILE=t.text, VC=vector(c.C), ACT=act if whole else 0)
-        refs: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), NULL if whole else Ref("scratch"))
-        sizes: tuple[Arg, ...] = (*c.sizes(c.Ho, c.Wo), Int(per), Float(alpha))
-        kernel = Kernel("conv2d.cu", "conv2d_forward_f32", macros)
-        calls: tuple[Call, ...] = (Call(kernel, (t.cover(M, c.O), splits, 1), (t.threads, 1, 1), (*refs, *sizes)),)
-        if not whole:
-            calls += (
-                sum_parts("conv2d.cu", act, alpha, splits, M * c.O, c.O, (Ref("bias"), NULL, NULL, Ref("y"), NULL)),
-            )
-        found.append(Variant(f"{t.name} k{splits}", calls, 0 if whole else 4 * M * c.O * splits))
-    return found
+        macros = {"TILE": t.text, "VC": vector(c.C), "ACT": 0 if form == SECOND else act, **form.macro, **c.macros}
+        kernel = Kernel("conv2d.cu", "conv2d_forward_f32", constants(CONV_FORWARD=1, **macros, **storage(s)))
+        args: tuple[Arg, ...] = (
+            *(Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), c.index, *form.refs),
+            *c.sizes(*c.y),
+            *ints(per),
+            Float(alpha),
+        )
+        calls: tuple[Call, ...] = (Call(kernel, (count, splits, 1), (t.threads, 1, 1), args),)
+        if form == SECOND:
+            out = (Ref("bias"), NULL, NULL, Ref("y"), NULL)
+            calls += (sum_parts("conv2d.cu", act, alpha, splits, M * c.O, c.O, out, stored=storage(s)),)
+        name = f"{t.name} k{splits}"
+        found[name] = Variant(name, calls, form.scratch(t, count, splits, M * c.O))
+    return list(found.values())
 
 
 def _conv_dgrad(s: Shapes, c: _Conv) -> list[Variant]:
@@ -126,25 +156,23 @@ def _conv_dgrad(s: Shapes, c: _Conv) -> list[Variant]:
     ):
         if strided and not t.strided:
             continue
-        steps = c.taps * blocks(c.O, t.bk)
+        steps, count = c.taps * blocks(c.O, t.bk), t.cover(rows, c.C)
         per = blocks(steps, splits)
         splits = blocks(steps, per)
-        whole = splits == 1
-        macros = constants(
-            CONV_DGRAD=1, TILE=t.text, VC=vector(c.C), VO=vector(c.O), ACT=act_id(s.a), STRIDED=int(strided)
-        )
+        form = split_form(t, count, splits)
+        macros = {"TILE": t.text, "VC": vector(c.C), "VO": vector(c.O), "ACT": act_id(s.a), "STRIDED": int(strided)}
         args: tuple[Arg, ...] = (
-            *(Ref("dy"), Ref("y"), Ref("weight"), older_dx(s), Ref("d:x"), NULL if whole else Ref("scratch")),
+            *(Ref("dy"), Ref("y"), Ref("weight"), older_dx(s), Ref("d:x"), *form.refs),
             *c.sizes(c.H, c.W),
             *ints(per),
             Float(s.a.alpha),
         )
-        kernel = Kernel("conv2d.cu", "conv2d_dgrad_f32", macros)
-        calls: tuple[Call, ...] = (Call(kernel, (t.cover(rows, c.C), splits, sh * sw), (t.threads, 1, 1), args),)
-        if not whole:
+        kernel = Kernel("conv2d.cu", "conv2d_dgrad_f32", constants(CONV_DGRAD=1, **macros, **form.macro, **storage(s)))
+        calls: tuple[Call, ...] = (Call(kernel, (count, splits, sh * sw), (t.threads, 1, 1), args),)
+        if form == SECOND:
             out = (NULL, older_dx(s), NULL, Ref("d:x"), NULL)
-            calls += (sum_parts("conv2d.cu", 0, 0.0, splits, rows * c.C, 1, out),)
-        found.append(Variant(f"{t.name} k{splits}", calls, 0 if whole else 4 * rows * c.C * splits))
+            calls += (sum_parts("conv2d.cu", 0, 0.0, splits, rows * c.C, 1, out, stored=storage(s)),)
+        found.append(Variant(f"{t.name} k{splits}", calls, form.scratch(t, count, splits, rows * c.C)))
     return found
 
 
@@ -153,116 +181,170 @@ def _conv_wgrad(s: Shapes, c: _Conv) -> list[Variant]:
     found = []
     for t, splits in ranked(c.O, K, lambda t: blocks(pixels, t.bk), s.sms):
         per = blocks(blocks(pixels, t.bk), splits) * t.bk
-        splits = blocks(pixels, per)
-        whole = splits == 1
-        macros = constants(CONV_WGRAD=1, TILE=t.text, VC=vector(c.C), VO=vector(c.O), ACT=act_id(s.a))
+        splits, count = blocks(pixels, per), t.cover(c.O, K)
+        form = split_form(t, count, splits)
+        macros = {"TILE": t.text, "VC": vector(c.C), "VO": vector(c.O), "ACT": act_id(s.a), **form.macro, **c.macros}
         args: tuple[Arg, ...] = (
-            *(Ref("dy"), Ref("y"), Ref("x"), Ref("d:weight"), Ref("d:bias") if db else NULL),
-            NULL if whole else Ref("scratch"),
-            *c.sizes(c.Ho, c.Wo),
+            *(Ref("dy"), Ref("y"), c.index, Ref("x"), Ref("d:weight"), Ref("d:bias") if db else NULL, *form.refs),
+            *c.sizes(*c.y),
             *ints(per, int(s.accumulate)),
             Float(s.a.alpha),
         )
-        kernel = Kernel("conv2d.cu", "conv2d_wgrad_f32", macros)
-        calls: tuple[Call, ...] = (Call(kernel, (t.cover(c.O, K), splits, 1), (t.threads, 1, 1), args),)
-        if not whole:
+        kernel = Kernel("conv2d.cu", "conv2d_wgrad_f32", constants(CONV_WGRAD=1, **macros, **storage(s)))
+        calls: tuple[Call, ...] = (Call(kernel, (count, splits, 1), (t.threads, 1, 1), args),)
+        if form == SECOND:
             calls += (sum_gradients("conv2d.cu", s, splits, c.O * K, db),)
-        found.append(Variant(f"{t.name} k{splits}", calls, 0 if whole else 4 * splits * (c.O * K + db)))
+        found.append(Variant(f"{t.name} k{splits}", calls, form.scratch(t, count, splits, c.O * K + db)))
     return found
 
 
-def _with_winograd(s: Shapes, c: _Conv, plain: list[Variant], turned: bool) -> list[Variant]:
-    """Winograd pays where the sum is long and the tiles fill the card; it comes after the plain tiles where not."""
-    if not c.winograd:
-        return plain
-    v = _winograd(s, c, turned)
-    groups = v.calls[1].grid[0] * v.calls[1].grid[1]
-    pays = min(c.C, c.O) >= 32 and groups >= (s.sms or DEFAULT_SMS)
-    return [v, *plain] if pays else [*plain, v]
+# ---- the direct kernels
 
 
-def _winograd(s: Shapes, c: _Conv, turned: bool) -> Variant:
-    """F(2x2, 3x3): the filters' transform into scratch, then one kernel. turned: the data gradient."""
-    C, O = (c.O, c.C) if turned else (c.C, c.O)
-    (H, W), (Ho, Wo) = ((c.Ho, c.Wo), (c.H, c.W)) if turned else ((c.H, c.W), (c.Ho, c.Wo))
-    top, left = (2 - c.pad[0], 2 - c.pad[1]) if turned else c.pad
-    C4, O32, th, tw = blocks(C, 4) * 4, blocks(O, 32) * 32, blocks(Ho, 2), blocks(Wo, 2)
-    act, file = act_id(s.a), "conv2d_winograd.cu"
-    macros = {"ACT": 0 if turned else act, "MASK": act if turned else 0, "TURNED": int(turned), "TAIL": int(C % 4 > 0)}
-    filters = Call(
-        Kernel(file, "winograd_filter_f32", constants(WINOGRAD_FILTER=1, ACT=0, MASK=0, TURNED=int(turned), TAIL=0)),
-        (blocks(C4 * O32, 128), 1, 1),
-        (128, 1, 1),
-        (Ref("weight"), Ref("scratch"), *ints(C, O)),
-    )
-    roles = (Ref("dy"), Ref("y")) if turned else (Ref("x"), NULL)
-    rest = (NULL, older_dx(s), Ref("d:x")) if turned else (Ref("bias"), NULL, Ref("y"))
-    args: tuple[Arg, ...] = (
-        *(*roles, Ref("scratch"), *rest),
-        *ints(c.N, H, W, C, O, Ho, Wo, top, left, th, tw, W * C, 16 * O32),
-        *(*divisor(th * tw), *divisor(tw)),
-        Float(s.a.alpha),
-    )
-    grid = (blocks(c.N * th * tw, 32), O32 // 32, 1)
-    conv = Call(Kernel(file, "winograd_conv_f32", constants(WINOGRAD_CONV=1, **macros)), grid, (256, 1, 1), args)
-    return Variant("winograd", (filters, conv), 4 * C4 * 16 * O32)
+def _least_cut(c: _Conv, tiles: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    """The tile (rows, columns of y) of which the least lies outside the images."""
+    Hy, Wy = c.y
+    return min(tiles, key=lambda t: blocks(Hy, t[0]) * t[0] * blocks(Wy, t[1]) * t[1])
 
 
-def _across(c: _Conv, area: int) -> int:
-    """How many groups of 8 pixels stand side by side in a tile of `area` groups: the least of what is cut off."""
-
-    def covered(n: int) -> int:
-        return blocks(c.Wo, 8 * n) * 8 * n * blocks(c.Ho, area // n) * (area // n)
-
-    return min((8, 4, 2, 1), key=covered)
+def _tiles(c: _Conv, tile: tuple[int, int]) -> tuple[int, tuple[Int, ...]]:
+    """How many tiles cover y, and the divisors that find one."""
+    down, across = blocks(c.y[0], tile[0]), blocks(c.y[1], tile[1])
+    return c.N * down * across, (*divisor(down * across), *divisor(across))
 
 
-def _first(c: _Conv, act: int, across: int, part: str) -> tuple[tuple[str, str | int], ...]:
-    return constants(FC=c.C, FKH=c.kernel[0], FKW=c.kernel[1], ACROSS=across, ACT=act, **{part: 1})
-
-
-def _first_tiles(c: _Conv, across: int, area: int) -> int:
-    return c.N * blocks(c.Wo, 8 * across) * blocks(c.Ho, area // across)
+def _first_macros(s: Shapes, c: _Conv) -> dict[str, str | int]:
+    return {
+        **{"FC": c.C, "FKH": c.kernel[0], "FKW": c.kernel[1], "ACT": act_id(s.a), "POOL": int(c.pool)},
+        **storage(s),
+    }
 
 
 def _first_forward(s: Shapes, c: _Conv) -> Variant:
-    across = _across(c, 32)
-    kernel = Kernel("conv2d_first.cu", "conv2d_first_forward_f32", _first(c, act_id(s.a), across, "CONV_FORWARD"))
-    sizes = ints(c.N, c.H, c.W, c.O, c.Ho, c.Wo, *c.pad)
-    args: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), *sizes, Float(s.a.alpha))
-    return Variant("first", (Call(kernel, (_first_tiles(c, across, 32), 1, 1), (256, 1, 1), args),))
+    side = 2 if c.pool else 1
+    tile = _least_cut(c, tuple((32 // n // side, 8 * n // side) for n in (8, 4, 2, 1)))
+    tiles, divisors = _tiles(c, tile)
+    macros = _first_macros(s, c) | {"ACROSS": tile[1] * side // 8}
+    kernel = Kernel("conv2d_first.cu", "conv2d_first_forward_f32", constants(CONV_FORWARD=1, **macros))
+    args: tuple[Arg, ...] = (
+        *(Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), c.index),
+        *ints(c.N, c.H, c.W, c.O, *c.y, *c.pad),
+        *divisors,
+        Float(s.a.alpha),
+    )
+    turns = blocks(c.O, 32)
+    grid = (min(tiles, blocks(2 * (s.sms or DEFAULT_SMS), turns)), turns, 1)  # 2 to a multiprocessor
+    return Variant("first", (Call(kernel, grid, (256, 1, 1), args),))
 
 
 def _first_wgrad(s: Shapes, c: _Conv) -> Variant:
-    across, db, dw = _across(c, 16), c.O if has_bias(s) else 0, c.O * c.taps * c.C
-    turns = blocks(c.O, 32)
-    parts = min(_first_tiles(c, across, 16), blocks(3 * (s.sms or DEFAULT_SMS), turns))  # 3 to a multiprocessor
-    kernel = Kernel("conv2d_first.cu", "conv2d_first_wgrad_f32", _first(c, act_id(s.a), across, "CONV_WGRAD"))
-    sizes = ints(c.N, c.H, c.W, c.O, c.Ho, c.Wo, *c.pad, int(db > 0))
-    args: tuple[Arg, ...] = (Ref("dy"), Ref("y"), Ref("x"), Ref("scratch"), *sizes, Float(s.a.alpha))
-    first = Call(kernel, (parts, turns, 1), (128, 1, 1), args)
-    return Variant(f"first k{parts}", (first, sum_gradients("conv2d.cu", s, parts, dw, db)), 4 * parts * (dw + db))
+    sides = (8, 4, 16, 2) if c.pool else (16, 8, 32, 4)
+    tile = _least_cut(c, tuple(((32 if c.pool else 64) // n, n) for n in sides))
+    tiles, divisors = _tiles(c, tile)
+    turns, resident = blocks(c.O, 32), 3 if c.pool else 2  # blocks of a multiprocessor
+    parts = min(tiles, blocks(resident * (s.sms or DEFAULT_SMS), turns))
+    kernel = Kernel(
+        "conv2d_first.cu", "conv2d_first_wgrad_f32", constants(CONV_WGRAD=1, TW=tile[1], **_first_macros(s, c))
+    )
+    return _direct_wgrad(s, c, "first", kernel, (parts, turns, 1), parts, ints(c.N, c.H, c.W, c.O), divisors)
+
+
+def _winners_wgrad(s: Shapes, c: _Conv) -> Variant:
+    tile = _least_cut(c, ((2, 8), (4, 4), (8, 2), (1, 16)))
+    steps, divisors = _tiles(c, tile)
+    warps = 4 if c.O <= 32 else 8
+    tiles = blocks(c.O, 8 * warps) * blocks(c.C, 32)
+    parts = max(1, min(steps, (s.sms or DEFAULT_SMS) // tiles))
+    parts = blocks(steps, blocks(steps, parts))  # all take as many steps, but the last
+    macros = {"FKH": c.kernel[0], "FKW": c.kernel[1], "OW": warps, "TH": tile[0], "TW": tile[1], "VC": vector(c.C)}
+    kernel = Kernel("conv2d_pool_wgrad.cu", "conv2d_pool_wgrad_f32", constants(ACT=act_id(s.a), **macros, **storage(s)))
+    return _direct_wgrad(s, c, "winners", kernel, (tiles, parts, 1), parts, ints(c.N, c.H, c.W, c.C, c.O), divisors)
+
+
+def _winners_dgrad(s: Shapes, c: _Conv) -> list[Variant]:
+    """conv2d_pool_dgrad.cu, where its windows reach all of the image: the warps of a block as many across as the width
+    takes, as many down as soonest done, and the rest share the channels."""
+    (Hp, Wp), sms, (top, left) = c.y, s.sms or DEFAULT_SMS, c.pad
+    across = next((n for n in (1, 2, 4, 8, 16) if Wp <= 4 * n and 8 * n + 2 - left >= c.W), 0)
+    if not (c.plain and c.kernel == (3, 3) and across):
+        return []
+
+    def bands(down: int) -> int:
+        return blocks(Hp, 2 * down)
+
+    def cost(down: int) -> float:
+        rounds = blocks(c.N * bands(down) * blocks(c.C, 32), sms)
+        turns = blocks(c.O, 8) * max(across * down // 2, 1) + 8  # and what a block does at its ends
+        return rounds * turns + (8 if bands(down) > 1 else 0)
+
+    fitting = [n for n in (1, 2, 4, 8, 16) if 2 <= n * across <= 16 and 4 * n * bands(n) + 2 - top >= c.H]
+    if not fitting:
+        return []
+    down = min(fitting, key=cost)
+    many, across_and_down = bands(down), {"WR": down, "WC": across}
+    pixels = (4 * down + 2) * (8 * across + 2)
+    macros = {"ACT": act_id(s.a), "PASS": 16 if pixels * 64 <= 44 << 10 else 8, **across_and_down, **storage(s)}
+    file = "conv2d_pool_dgrad.cu"
+    args: tuple[Arg, ...] = (
+        *(Ref("dy"), Ref("y"), c.index, Ref("weight"), older_dx(s), Ref("d:x"), Ref("scratch")),
+        *ints(c.H, c.W, c.C, c.O, Hp, Wp, top, left, many),
+        Float(s.a.alpha),
+    )
+    grid = (c.N * many * blocks(c.C, 32), 1, 1)
+    calls = [Call(Kernel(file, "conv2d_pool_dgrad_f32", constants(CONV_DGRAD=1, **macros)), grid, (512, 1, 1), args)]
+    edges = c.N * (many - 1) * 2 * c.W * c.C
+    if edges:
+        kernel = Kernel(file, "conv2d_pool_edges_f32", constants(CONV_EDGES=1, **across_and_down, **storage(s)))
+        sizes = ints(c.N, c.H, c.W, c.C, top, many)
+        calls.append(Call(kernel, (blocks(edges, 256), 1, 1), (256, 1, 1), (Ref("scratch"), Ref("d:x"), *sizes)))
+    return [Variant(f"winners {2 * down}x{4 * across}", tuple(calls), 4 * edges)]
+
+
+def _direct_wgrad(
+    s: Shapes,
+    c: _Conv,
+    name: str,
+    kernel: Kernel,
+    grid: Dims,
+    parts: int,
+    dims: tuple[Int, ...],
+    divisors: tuple[Int, ...],
+) -> Variant:
+    """A direct kernel that writes `parts` parts of dw and db, and the launch that adds them."""
+    db, dw = c.O if has_bias(s) else 0, c.O * c.taps * c.C
+    args: tuple[Arg, ...] = (
+        *(Ref("dy"), Ref("y"), c.index, Ref("x"), Ref("scratch")),
+        *(*dims, *ints(*c.y, *c.pad), *divisors, Int(int(db > 0))),
+        Float(s.a.alpha),
+    )
+    threads = 512 if name == "winners" else 256
+    calls = (Call(kernel, grid, (threads, 1, 1), args), sum_gradients("conv2d.cu", s, parts, dw, db))
+    return Variant(f"{name} k{parts}", calls, 4 * parts * (dw + db))
+
+
+# ---- the plain formulas
 
 
 def _naive(s: Shapes, c: _Conv, name: str, n: int, refs: tuple[Ref, ...], more: tuple[Int, ...] = ()) -> Variant:
-    kernel = Kernel("conv2d_naive.cu", f"conv2d_{name}_naive_f32", constants(ACT=act_id(s.a)))
+    macros = constants(ACT=act_id(s.a), POOL=int(c.pool), **storage(s))
     args: tuple[Arg, ...] = (*refs, *c.naive_sizes(), *more, Float(s.a.alpha))
+    kernel = Kernel("conv2d_naive.cu", f"conv2d_{name}_naive_f32", macros)
     return Variant("naive", (Call(kernel, naive_grid(n), (128, 1, 1), args),))
 
 
 def _naive_forward(s: Shapes, c: _Conv) -> Variant:
-    refs = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"))
+    refs = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), c.index)
     return _naive(s, c, "forward", c.N * c.Ho * c.Wo * c.O, refs)
 
 
 def _naive_dgrad(s: Shapes, c: _Conv) -> Variant:
-    refs = (Ref("dy"), Ref("y"), Ref("weight"), older_dx(s), Ref("d:x"))
+    refs = (Ref("dy"), Ref("y"), c.index, Ref("weight"), older_dx(s), Ref("d:x"))
     return _naive(s, c, "dgrad", c.N * c.H * c.W * c.C, refs)
 
 
 def _naive_wgrad(s: Shapes, c: _Conv) -> Variant:
     db = has_bias(s)
-    refs = (Ref("dy"), Ref("y"), Ref("x"), Ref("d:weight"), Ref("d:bias") if db else NULL)
+    refs = (Ref("dy"), Ref("y"), c.index, Ref("x"), Ref("d:weight"), Ref("d:bias") if db else NULL)
     one = _naive(s, c, "wgrad", 0, refs, (Int(int(s.accumulate)),)).calls[0]
     values = c.O * c.taps * (c.C // c.groups) + (c.O if db else 0)
     return Variant("naive", (Call(one.kernel, (values, 1, 1), (256, 1, 1), one.args),))

@@ -14,15 +14,18 @@ from math import prod
 
 from .call import Arg, BytesOf, Call, CallsOf, Float, Int, Kernel, Ref, Shapes, blocks, constants
 from .calls_conv import conv_parts
-from .tiles import ranked
+from .tiles import LARGEST, SPLITS, TILES, ranked
 from .variants import (
     NULL,
+    SECOND,
     Variant,
     act_id,
     has_bias,
     ints,
     naive_grid,
     older_dx,
+    split_form,
+    storage,
     sum_gradients,
     sum_parts,
     vector,
@@ -32,6 +35,8 @@ LONGEST_ROW = 1 << 24  # elements: gemm.cuh counts within the rows of a tile in 
 
 
 # ---- linear
+
+LINEAR_TILES = (*TILES, LARGEST)
 
 
 def _linear_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
@@ -48,22 +53,19 @@ def _linear_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
 def _linear_forward(s: Shapes, N: int, I: int, O: int) -> list[Variant]:
     act, alpha, vi = act_id(s.a), s.a.alpha, vector(I)
     found = []
-    for t, splits in ranked(N, O, lambda t: blocks(I, t.bk), s.sms):
+    for t, splits in ranked(N, O, lambda t: blocks(I, t.bk), s.sms, SPLITS, LINEAR_TILES):
         per = blocks(blocks(I, t.bk), splits) * t.bk
-        splits = blocks(I, per)
-        whole = splits == 1
-        kernel = Kernel(
-            "linear.cu", "linear_forward_f32", constants(LINEAR_FORWARD=1, TILE=t.text, VI=vi, ACT=act if whole else 0)
-        )
-        refs: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), NULL if whole else Ref("scratch"))
-        first = Call(
-            kernel, (t.cover(N, O), splits, 1), (t.threads, 1, 1), (*refs, *ints(N, I, O, per), Float(alpha))
-        )
+        splits, count = blocks(I, per), t.cover(N, O)
+        form = split_form(t, count, splits)
+        macros = {"TILE": t.text, "VI": vi, "ACT": 0 if form == SECOND else act, **form.macro, **storage(s)}
+        kernel = Kernel("linear.cu", "linear_forward_f32", constants(LINEAR_FORWARD=1, **macros))
+        refs: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), *form.refs)
+        first = Call(kernel, (count, splits, 1), (t.threads, 1, 1), (*refs, *ints(N, I, O, per), Float(alpha)))
         calls: tuple[Call, ...] = (first,)
-        if not whole:
+        if form == SECOND:
             out = (Ref("bias"), NULL, NULL, Ref("y"), NULL)
-            calls += (sum_parts("linear.cu", act, alpha, splits, N * O, O, out),)
-        found.append(Variant(f"{t.name} k{splits}", calls, 0 if whole else 4 * N * O * splits))
+            calls += (sum_parts("linear.cu", act, alpha, splits, N * O, O, out, stored=storage(s)),)
+        found.append(Variant(f"{t.name} k{splits}", calls, form.scratch(t, count, splits, N * O)))
     rows = [_linear_rows(s, N, I, O, rm, rn) for rm, rn in ((4, 4), (8, 4), (2, 4))]
     # straight from memory, no barriers: while the outputs are few, and a lane has something to sum
     few = N <= 128 and N * O <= 1 << 16
@@ -71,7 +73,7 @@ def _linear_forward(s: Shapes, N: int, I: int, O: int) -> list[Variant]:
 
 
 def _linear_rows(s: Shapes, N: int, I: int, O: int, rm: int, rn: int) -> Variant:
-    macros = constants(LINEAR_ROWS=1, VI=vector(I), RM=rm, RN=rn, ACT=act_id(s.a))
+    macros = constants(LINEAR_ROWS=1, VI=vector(I), RM=rm, RN=rn, ACT=act_id(s.a), **storage(s))
     args: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), *ints(N, I, O), Float(s.a.alpha))
     grid = (blocks(O, 8 * rn), blocks(N, rm), 1)
     return Variant(f"rows {rm}x{rn}", (Call(Kernel("linear.cu", "linear_rows_f32", macros), grid, (256, 1, 1), args),))
@@ -82,24 +84,24 @@ def _linear_backward(s: Shapes, N: int, I: int, O: int) -> list[Variant]:
     act, alpha, dx, dw, db = act_id(s.a), s.a.alpha, "x" in s.want, "weight" in s.want, has_bias(s)
     found = []
     extra = 2 * N * I // (O + I) if dx else 0  # rows of dw that would cost what dx costs
-    for t, splits in ranked(O + extra, I, lambda t: blocks(N, t.bk), s.sms):
+    for t, splits in ranked(O + extra, I, lambda t: blocks(N, t.bk), s.sms, SPLITS, LINEAR_TILES):
         per = blocks(blocks(N, t.bk), splits) * t.bk
-        splits = blocks(N, per)
-        whole = splits == 1 or not dw
+        splits, count = blocks(N, per) if dw else 1, t.cover(O, I)
+        form = split_form(t, count, splits)
         dx_blocks = t.cover(N, I) if dx else 0
-        macros = constants(LINEAR_BACKWARD=1, TILE=t.text, VI=vector(I), VO=vector(O), ACT=act)
+        macros = {"TILE": t.text, "VI": vector(I), "VO": vector(O), "ACT": act, **form.macro, **storage(s)}
         args: tuple[Arg, ...] = (
             *(Ref("dy"), Ref("y"), Ref("x"), Ref("weight"), older_dx(s), Ref("d:x"), Ref("d:weight")),
-            *(Ref("d:bias") if db else NULL, NULL if whole else Ref("scratch")),
+            *(Ref("d:bias") if db else NULL, *form.refs),
             *ints(N, I, O, dx_blocks, per, int(s.accumulate)),
             Float(alpha),
         )
-        grid = (dx_blocks + (t.cover(O, I) * splits if dw else 0), 1, 1)
-        kernel = Kernel("linear.cu", "linear_backward_f32", macros)
+        grid = (dx_blocks + (count * splits if dw else 0), 1, 1)
+        kernel = Kernel("linear.cu", "linear_backward_f32", constants(LINEAR_BACKWARD=1, **macros))
         calls: tuple[Call, ...] = (Call(kernel, grid, (t.threads, 1, 1), args),)
-        if not whole:
+        if form == SECOND:
             calls += (sum_gradients("linear.cu", s, splits, O * I, O if db else 0),)
-        found.append(Variant(f"{t.name} k{splits}", calls, 0 if whole else 4 * splits * (O * I + (O if db else 0))))
+        found.append(Variant(f"{t.name} k{splits}", calls, form.scratch(t, count, splits, O * I + (O if db else 0))))
     return found
 
 
@@ -112,11 +114,18 @@ def _embed_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
     if direction == "backward":
         return {"backward": _embed_backward(s, R, P, C, E, keep)} if s.want & {"x", "weight"} else {}
     found = []
-    for t, _ in ranked(R, E, lambda t: blocks(P, t.bk), s.sms, (1,)):
-        macros = constants(EMBED_FORWARD=1, TILE=t.text, VE=vector(E), KEEP=keep, ACT=act_id(s.a))
-        kernel = Kernel("embed_projection.cu", "embed_projection_forward_f32", macros)
-        args: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("y"), *ints(R, P, C, E), Float(s.a.alpha))
-        found.append(Variant(t.name, (Call(kernel, (t.cover(R, E), 1, 1), (t.threads, 1, 1), args),)))
+    for t, splits in ranked(R, E, lambda t: blocks(P, t.bk), s.sms):
+        per = blocks(blocks(P, t.bk), splits) * t.bk
+        splits, count = blocks(P, per), t.cover(R, E)
+        form = split_form(t, count, splits)
+        if form == SECOND:  # other tiles serve a few rows as well
+            continue
+        macros = {"TILE": t.text, "VE": vector(E), "KEEP": keep, "ACT": act_id(s.a), **form.macro, **storage(s)}
+        kernel = Kernel("embed_projection.cu", "embed_projection_forward_f32", constants(EMBED_FORWARD=1, **macros))
+        refs: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("y"), *form.refs)
+        args = (*refs, *ints(R, P, C, E, per), Float(s.a.alpha))
+        call = Call(kernel, (count, splits, 1), (t.threads, 1, 1), args)
+        found.append(Variant(f"{t.name} k{splits}", (call,), form.scratch(t, count, splits, R * E)))
     return {"forward": found}
 
 
@@ -124,7 +133,7 @@ def _embed_backward(s: Shapes, R: int, P: int, C: int, E: int, keep: int) -> lis
     dx, dw = "x" in s.want, "weight" in s.want
     found = []
     for t, _ in ranked(P, E, lambda t: blocks(R, t.bk), s.sms, (1,)):
-        macros = constants(EMBED_BACKWARD=1, TILE=t.text, VE=vector(E), KEEP=keep, ACT=act_id(s.a))
+        macros = constants(EMBED_BACKWARD=1, TILE=t.text, VE=vector(E), KEEP=keep, ACT=act_id(s.a), **storage(s))
         dx_blocks = t.cover(R, P) if dx else 0
         refs = (Ref("dy"), Ref("y"), Ref("x"), Ref("weight"), older_dx(s), Ref("d:x"), Ref("d:weight"))
         args: tuple[Arg, ...] = (*refs, *ints(R, P, C, E, dx_blocks, int(s.accumulate)), Float(s.a.alpha))
@@ -136,7 +145,12 @@ def _embed_backward(s: Shapes, R: int, P: int, C: int, E: int, keep: int) -> lis
 
 # ---- what others use
 
-PARTS = {"linear": _linear_parts, "conv2d": conv_parts, "embed_projection": _embed_parts}
+PARTS = {
+    "linear": _linear_parts,
+    "conv2d": conv_parts,
+    "conv2d_pool": partial(conv_parts, pool=True),
+    "embed_projection": _embed_parts,
+}
 
 
 def parts(op: str, direction: str, s: Shapes) -> dict[str, list[Variant]]:
@@ -159,7 +173,7 @@ SCRATCH: dict[str, BytesOf] = {op: partial(_scratch, op) for op in PARTS}
 
 def naive(op: str, s: Shapes) -> tuple[Call, Call]:
     """(forward, backward) by the plain formulas of linear or embed_projection; those of conv2d are in its parts."""
-    a, macros = s.a, constants(**{f"{op.split('_')[0].upper()}_NAIVE": 1}, ACT=act_id(s.a))
+    a, macros = s.a, constants(**{f"{op.split('_')[0].upper()}_NAIVE": 1}, ACT=act_id(s.a), **storage(s))
     if op == "linear":
         sizes = ints(s.N * prod(s.x[:-1]), s.x[-1], s.y[-1])
     else:

@@ -1,7 +1,11 @@
-"""Launches of a step that belong to no operator: loss, update, advance, and sums of gradients.
+"""Launches of a step that belong to no operator: loss, update, sums of gradients, and looking for NaN.
 
-Roles: z, target, class_weights -> dz, loss, correct · weights, gradients,
-velocity | m, v, bounds, partials · step, rates, norm, history. STEP is the struct of common.cuh as the host writes it.
+Roles: z, target, class_weights -> dz, loss, correct, history · weights, gradients, velocity | m, v, bounds ->
+partials · step, scaling · counters (int32, zero between launches). STEP and SCALING are the structs of common.cuh as
+the host writes them; where activations are floats no launch has the role "scaling".
+
+What the host wants to know of each step stands in rows, which it reads now and then: the loss's in "history", and in
+"partials" sums of squares that make the norm of the gradients (norms).
 """
 
 from __future__ import annotations
@@ -25,19 +29,34 @@ STEP = np.dtype(
         ("t", "<i4"),  # from 1: the update under way
         ("lr", "<f4"),
         ("grad_scale", "<f4"),
-        ("pad", "<u4", 8),
+        ("pad", "<u4", 7),
+        ("epoch", "<u4"),  # from 0
     ]
 )
+# Loss scaling. It begins high: an update or two are skipped until it fits, which costs less than small gradients
+# lost for long. update.cu halves it after an overflow, and doubles it after 2000 good updates.
+SCALING = np.dtype([("scale", "<f4"), ("good", "<i4"), ("skipped", "<i4"), ("inverse", "<f4")])
+FIRST_SCALE = 65536.0
+HISTORY_ROW = ("loss", "correct", "loss_scale", "skipped")  # float32 each; skipped: updates before this step's
+NOT_FOUND = 2**31 - 1  # what finite_calls leaves of its result
 ONE_BLOCK = 16384  # logits up to which one block computes the loss
 MAX_PARTIALS = 512  # float64 sums one update leaves in "partials"
 
 
-def loss_calls(loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 0) -> list[Call]:
-    """z (N, *shape) -> dz, loss, correct; classes: the target holds class numbers, else values as many as z."""
+def scaling() -> np.ndarray:
+    """The value of the role "scaling" before the first step."""
+    return np.array([(FIRST_SCALE, 0, 0, 0)], SCALING)
+
+
+def loss_calls(
+    loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 0, half: bool = False, history: int = 0
+) -> list[Call]:
+    """z (N, *shape) -> dz, loss, correct; classes: the target holds class numbers, else values as many as z. half: z
+    and dz are stored in half precision, and dz is multiplied by the loss scale. history: rows of that role, 0: none."""
     settings, R, C = loss.settings, N * prod(shape[:-1]), shape[-1]
     S, threads, log_g = _loss_blocks(R, C, classes, sms)
     z, dz, target = Ref("z"), Ref("dz"), Ref("target")
-    out = (Ref("scratch"), Ref("loss"), Ref("correct"))
+    out = figures(half, history)
     sizes = (Int(R), Int(C), Int(log_g))
     args: tuple[Arg, ...]
     if loss.name == "cross_entropy":
@@ -49,10 +68,21 @@ def loss_calls(loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 
         name, args = f"{loss.name}_classes", (z, target, dz, *out, *sizes)
     else:
         name, args = f"{loss.name}_values", (z, target, dz, *out, Int(R * C), Int(C == 1))
-    calls = [Call(Kernel("losses.cu", f"{name}_f32"), (S, 1, 1), (threads, 1, 1), args)]
-    if S > 1:
-        calls.append(Call(Kernel("losses.cu", "loss_fold_f32"), (1, 1, 1), (THREADS, 1, 1), (*out, Int(S))))
-    return calls
+    return [Call(Kernel("losses.cu", f"{name}_f32", _real(half)), (S, 1, 1), (threads, 1, 1), args)]
+
+
+def figures(half: bool, history: int) -> tuple[Arg, ...]:
+    """The arguments BATCH of losses.cuh."""
+    outputs = (Ref("scratch"), Ref("loss"), Ref("correct"), Ref("counters"), _scaling(half))
+    return (*outputs, Ref("step"), Ref("history" if history else ""), Int(history))
+
+
+def _scaling(half: bool) -> Ref:
+    return Ref("scaling" if half else "")
+
+
+def _real(half: bool) -> tuple[tuple[str, str | int], ...]:
+    return (("REAL", "Half"),) if half else ()
 
 
 def loss_scratch(N: int, shape: Shape, classes: bool, sms: int = 0) -> int:
@@ -62,7 +92,8 @@ def loss_scratch(N: int, shape: Shape, classes: bool, sms: int = 0) -> int:
 
 
 def _loss_blocks(R: int, C: int, classes: bool, sms: int) -> tuple[int, int, int]:
-    """(blocks, threads, log2 of the lanes that share a row). One block where it does not take long."""
+    """(blocks, threads, log2 of the lanes that share a row). One block where it does not take long: the last of
+    several takes longer to add up."""
     lanes = min(32, power(C)) if classes else 1
     if R * C <= ONE_BLOCK:
         while lanes > 1 and R * lanes > 1024:
@@ -100,21 +131,28 @@ def update_calls(
     clip_norm: float = 0.0,
     first: int = 0,
     sms: int = 0,
+    half: bool = False,
+    history: int = 1,
+    in_row: int = 0,
 ) -> list[Call]:
-    """Update n weights. bounds: the length of the role "bounds". first: where in "partials" this update's sums begin.
+    """Update n weights. bounds: the length of the role "bounds". history, in_row: rows of "partials", and sums in each;
+    first: where in a row this update's sums begin.
 
-    One launch; with clip_norm two, since the norm has to be known before.
+    One launch; where the norm has to be known before, two: for clip_norm, and for half, where gradients carry the loss
+    scale. Else each tensor can be updated by itself as soon as its gradient is complete.
     """
     S = partial_count(n, sms)
     grid, block = (S, 1, 1), (THREADS, 1, 1)
     partials, gradients, step = Ref("partials", 8 * first), Ref("gradients"), Ref("step")
+    place = (Int(history), Int(in_row))
     calls = []
-    if clip_norm:
-        norm = Kernel("update.cu", "gradient_norm_f32")
-        calls.append(Call(norm, grid, block, (gradients, step, partials, Int(n), Float(clip_value))))
-    common: tuple[Arg, ...] = (
-        gradients, step, Ref("bounds"), partials, Int(n), Int(bounds), Int(S if clip_norm else 0),
-        Float(rule.weight_decay), Float(clip_value), Float(clip_norm),
+    if clip_norm or half:
+        counter = Ref("counters" if half else "")
+        args = (gradients, step, _scaling(half), partials, counter, Int(n), *place, Float(clip_value))
+        calls.append(Call(Kernel("update.cu", "gradient_norm_f32"), grid, block, args))
+    shared: tuple[Arg, ...] = (
+        gradients, step, _scaling(half), Ref("bounds" if bounds else ""), partials, Int(n), Int(bounds),
+        Int(S if calls else 0), *place, Float(rule.weight_decay), Float(clip_value), Float(clip_norm),
     )  # fmt: skip
     states = tuple(Ref(state) for state in rule.states)
     own: tuple[Arg, ...]
@@ -132,27 +170,32 @@ def update_calls(
     else:
         raise ValueError(f"optimizer {rule.name} has no CUDA kernel; train on the CPU")
     kernel = Kernel("update.cu", f"update_{name}_f32")
-    return [*calls, Call(kernel, grid, block, (Ref("weights"), *states, *common, *own))]
+    return [*calls, Call(kernel, grid, block, (Ref("weights"), *states, *shared, *own))]
 
 
 def _log(b: float) -> float:
     return log(b) if b > 0 else float("-inf")
 
 
-def advance_calls(partials: int, rates: int, history: int = 0) -> list[Call]:
-    """The end of a micro-step: partials sums of squares make the norm (0: no update was made), Step moves on. rates and
-    history: the lengths of these roles."""
-    args = (
-        Ref("step"), Ref("rates" if rates else ""), Ref("partials"), Ref("norm"), Ref("loss"), Ref("correct"),
-        Ref("history"), Int(rates), Int(partials), Int(history), Int(partials > 0),
-    )  # fmt: skip
-    return [Call(Kernel("advance.cu", "advance_f32"), (1, 1, 1), (THREADS, 1, 1), args)]
+def norms(partials: np.ndarray) -> np.ndarray:
+    """The norms of the gradients (float64), from rows of the role "partials"; infinite or NaN where an update was
+    skipped because they overflowed."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.sqrt(partials.sum(-1))
 
 
-def sum_calls(n: int, sms: int = 0) -> list[Call]:
+def finite_calls(n: int, role: str, at: int = 0, half: bool = False, sms: int = 0) -> list[Call]:
+    """Where in the n values of `role` the first NaN or infinity is: into word `at` of the role "finite" (int32), which
+    must hold NOT_FOUND before and then still does where all are finite. half: of the values' storage."""
+    grid, block = flat(n, sms)
+    args = (Ref(role), Ref("finite", 4 * at), Int(n))
+    return [Call(Kernel("finite.cu", "finite_f32", _real(half)), grid, block, args)]
+
+
+def sum_calls(n: int, sms: int = 0, half: bool = False) -> list[Call]:
     """y = a + b, where a tensor's gradient comes from several nodes."""
     grid, block = flat(n, sms)
-    return [Call(Kernel("sum.cu", "sum_f32"), grid, block, (Ref("a"), Ref("b"), Ref("y"), Int(n)))]
+    return [Call(Kernel("sum.cu", "sum_f32", _real(half)), grid, block, (Ref("a"), Ref("b"), Ref("y"), Int(n)))]
 
 
 def fold_call(S: int, out1: Ref, n1: int, out2: Ref, n2: int, accumulate: bool) -> Call:

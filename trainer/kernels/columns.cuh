@@ -1,7 +1,7 @@
 /* columns: sums and moments down the columns of a matrix (R, C), one tile of columns a block.
  * Thread t of a one-dimensional block has column group tx = t mod TX and starts at row ty = t div TX, going on by TY.
- * It owns V neighbouring columns, c to c + V - 1; TX * V is at most 32, TX a power of two, blockDim a multiple of 32
- * and at most 512. blockIdx.x is the tile of columns; blockIdx.y the range of rows, `chunk` long.
+ * It owns V neighbouring columns, c to c + V - 1; TX * V is at most 32, TX a power of two, blockDim a power of two from
+ * 32 to 512. blockIdx.x is the tile of columns; blockIdx.y the range of rows, `chunk` long.
  */
 #ifndef LITENET_COLUMNS_CUH
 #define LITENET_COLUMNS_CUH
@@ -17,25 +17,27 @@ template <int V> __device__ __forceinline__ Columns columns(int log_tx)
     return at;
 }
 
-enum { COLUMN_BOX = 16 * 32 }; /* floats of shared memory a sum needs: warps x columns of a tile */
+enum { COLUMN_BOX = 17 * 33 }; /* floats of shared memory a sum needs: a row for each warp and one for the result */
 
-/* The sum of v over the rows of the block, for every thread of the column. Fixed order: a tree in each warp, then the
- * warps in ascending order. */
+/* The sum of v over the rows of the block, for every thread of the column. Fixed order: a tree in each warp, then one
+ * over the warps, where thread t has warp t mod W of column t div W. Calls may follow each other at once: the rows of
+ * box were read before the second barrier, and the result is written after one that its last readers have passed. */
 template <int V> __device__ __forceinline__ Pack<V> column_sum(Pack<V> v, const Columns &at, float *box)
 {
     for (int o = at.TX; o < 32; o <<= 1)
 #pragma unroll
         for (int k = 0; k < V; k++) v.v[k] += __shfl_xor_sync(FULL_WARP, v.v[k], o);
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    __syncthreads(); /* an earlier call may still read box */
-    if (lane < at.TX)
+    const int W = blockDim.x >> 5, part = threadIdx.x & (W - 1), column = threadIdx.x >> __popc(W - 1);
+    if ((threadIdx.x & 31) < at.TX)
 #pragma unroll
-        for (int k = 0; k < V; k++) box[warp * 32 + at.tx * V + k] = v.v[k];
+        for (int k = 0; k < V; k++) box[(threadIdx.x >> 5) * 33 + at.tx * V + k] = v.v[k];
     __syncthreads();
-    v = fill<V>(0.0f);
-    for (int w = 0; w < (int)(blockDim.x >> 5); w++)
+    float sum = box[part * 33 + column];
+    for (int o = W >> 1; o > 0; o >>= 1) sum += __shfl_xor_sync(FULL_WARP, sum, o);
+    if (part == 0) box[16 * 33 + column] = sum;
+    __syncthreads();
 #pragma unroll
-        for (int k = 0; k < V; k++) v.v[k] += box[w * 32 + at.tx * V + k];
+    for (int k = 0; k < V; k++) v.v[k] = box[16 * 33 + at.tx * V + k];
     return v;
 }
 
@@ -67,7 +69,7 @@ __device__ __forceinline__ void merge(Moments<V> &a, float n, const Pack<V> &mea
 }
 
 /* x[r, c..] - shift. */
-template <int V> __device__ __forceinline__ Pack<V> shifted(const float *x, int r, int C, int c, const Pack<V> &shift)
+template <int V> __device__ __forceinline__ Pack<V> shifted(const real *x, int r, int C, int c, const Pack<V> &shift)
 {
     Pack<V> p = load<V>(x + (size_t)r * C + c);
 #pragma unroll
@@ -79,7 +81,7 @@ template <int V> __device__ __forceinline__ Pack<V> shifted(const float *x, int 
  * where shift is some value of the column: so the mean itself keeps its digits too. */
 template <int V>
 __device__ __forceinline__ Moments<V> row_moments(
-    const float *x, const Pack<V> &shift, int first, int end, int C, const Columns &at)
+    const real *x, const Pack<V> &shift, int first, int end, int C, const Columns &at)
 {
     Moments<V> all = no_moments<V>();
     int r = first + at.ty;
@@ -100,41 +102,22 @@ __device__ __forceinline__ Moments<V> row_moments(
     return all;
 }
 
-/* The moments of all threads of a column together, for every thread of it; box: 3 * COLUMN_BOX. */
-template <int V> __device__ __forceinline__ Moments<V> column_moments(Moments<V> a, const Columns &at, float *box)
+/* The moments of all threads of a column together, n values in all, for every thread of it. */
+template <int V>
+__device__ __forceinline__ Moments<V> column_moments(const Moments<V> &a, int n, const Columns &at, float *box)
 {
-    for (int o = at.TX; o < 32; o <<= 1) {
-        Pack<V> mean, m2;
-        const float n = __shfl_xor_sync(FULL_WARP, a.n, o);
+    const float share = 1.0f / (float)n;
+    Pack<V> mean, m2;
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            mean.v[k] = __shfl_xor_sync(FULL_WARP, a.mean.v[k], o);
-            m2.v[k] = __shfl_xor_sync(FULL_WARP, a.m2.v[k], o);
-        }
-        merge(a, n, mean, m2);
+    for (int k = 0; k < V; k++) mean.v[k] = a.n * a.mean.v[k];
+    mean = column_sum(mean, at, box);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        mean.v[k] *= share;
+        const float d = a.mean.v[k] - mean.v[k];
+        m2.v[k] = fmaf(a.n * d, d, a.m2.v[k]);
     }
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    __syncthreads();
-    if (lane < at.TX)
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            const int i = warp * 32 + at.tx * V + k;
-            box[i] = a.n;
-            box[COLUMN_BOX + i] = a.mean.v[k];
-            box[2 * COLUMN_BOX + i] = a.m2.v[k];
-        }
-    __syncthreads();
-    Moments<V> all = no_moments<V>();
-    for (int w = 0; w < (int)(blockDim.x >> 5); w++) {
-        const int i = w * 32 + at.tx * V;
-        Pack<V> mean, m2;
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            mean.v[k] = box[COLUMN_BOX + i + k];
-            m2.v[k] = box[2 * COLUMN_BOX + i + k];
-        }
-        merge(all, box[i], mean, m2);
-    }
+    const Moments<V> all = {(float)n, mean, column_sum(m2, at, box)};
     return all;
 }
 

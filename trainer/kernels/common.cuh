@@ -246,14 +246,27 @@ __device__ __forceinline__ float block_max(float v, float *box)
     return warp_max(box[lane < (blockDim.x >> 5) ? lane : 0]);
 }
 
-/* The team that owns a row of a matrix: a warp, or the whole block. box as above. */
-#define TEAM template <bool BLOCK> __device__ __forceinline__
-TEAM int team_size() { return BLOCK ? blockDim.x : 32; }
-TEAM int team_rank() { return BLOCK ? threadIdx.x : threadIdx.x & 31; }
-TEAM int team_index() { return BLOCK ? blockIdx.x : (blockIdx.x * blockDim.x + threadIdx.x) >> 5; }
-TEAM int team_count() { return BLOCK ? gridDim.x : (gridDim.x * blockDim.x) >> 5; }
-TEAM float team_sum(float v, float *box) { return BLOCK ? block_sum(v, box) : warp_sum(v); }
-TEAM float team_max(float v, float *box) { return BLOCK ? block_max(v, box) : warp_max(v); }
+/* Whether this is the last of the `count` blocks (one-dimensional) that come here with this counter; all threads of
+ * each take part. The last one sees what the others wrote before. The counter is 0 before, and 0 after the last.
+ * One thread's fences serve its block, as the barriers order the others around them; before compute capability 7.0
+ * that is not promised. */
+__device__ __forceinline__ bool last_block(int *counter, int count)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+    __threadfence();
+#endif
+    __syncthreads();
+    int last = 0;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(counter, 1) == count - 1;
+        if (last) {
+            *counter = 0;
+            __threadfence();
+        }
+    }
+    return __syncthreads_or(last) != 0;
+}
 
 /* ---- random numbers ---- */
 
@@ -279,19 +292,37 @@ __device__ __forceinline__ Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, 
 /* [0, 1) in multiples of 2^-24, exact. */
 __device__ __forceinline__ float uniform(u32 word) { return (float)(word >> 8) * 5.9604644775390625e-8f; }
 
-enum { STREAM_SHUFFLE = 1, STREAM_SPLIT = 2, STREAM_INIT = 3, STREAM_DROPOUT = 4, STREAM_AUGMENT = 5 };
+enum { STREAM_SHUFFLE = 1, STREAM_SPLIT = 2, STREAM_INIT = 3, STREAM_DROPOUT = 4, STREAM_AUGMENT = 5, STREAM_FLIP = 6 };
 
-/* ---- what changes from step to step: 64 bytes, written by the host and by advance.cu alone ---- */
+/* ---- what changes from step to step: 64 bytes, written by the host alone ---- */
 
 struct Step {
     u32 seed[2];      /* low, high */
     u32 micro[2];     /* forward passes so far, low and high */
     int cursor;       /* index of the batch in the epoch */
-    int t;            /* number of the update under way, from 1 */
+    int t;            /* number of the update under way, from 1, those skipped included */
     float lr;         /* its learning rate */
     float grad_scale; /* 1 / micro-batches of this update */
-    u32 pad[8];
+    u32 pad[7];
+    u32 epoch;        /* from 0: augmentation's alternate flip depends on it */
 };
+
+/* Loss scaling, where gradients are stored in half precision: the loss's gradient is multiplied by `scale`, so that
+ * small gradients do not vanish, and the update divides by it. An update whose gradients overflowed is skipped.
+ * 16 bytes that last, and belong to a resume; gradient_norm_f32 in update.cu alone changes them. */
+struct Scaling {
+    float scale;   /* a power of two */
+    int good;      /* updates since the scale last changed */
+    int skipped;   /* updates skipped so far */
+    float inverse; /* what the update under way multiplies its gradients by; 0: it is skipped */
+};
+
+/* What is kept of each step until the host reads it: a row of four for the loss (losses.cuh), and the partial sums of
+ * squares of its update (update.cu), both at the step's cursor. */
+__device__ __forceinline__ size_t history_row(const Step *step, int rows)
+{
+    return (size_t)min(max(step->cursor, 0), rows - 1);
+}
 
 __device__ __forceinline__ u64 step_micro(const Step *step) { return (u64)step->micro[1] << 32 | step->micro[0]; }
 

@@ -2,15 +2,15 @@
  * Winograd's F(2x2, 3x3), all in one kernel but the filters' transform.
  *   Y = A' [ sum_c (G w G')_c * (B' d B)_c ] A    d: 4 x 4 inputs, Y: 2 x 2 results, * element by element, ' transposed
  *   forward   out = act(b + conv(x, w))            dgrad   out = add + conv(dy * act'(y), w turned by 180 degrees)
- * in (N,H,W,C)   out, add (N,Ho,Wo,O)   w (O,3,3,C) or, turned, (C,3,3,O)   u (C4,16,O32) scratch   float32
- * C4, O32: C and O rounded up to multiples of 4 and 32, zeros in the rest; for dgrad in is dy and C its channels.
+ * in (N,H,W,C)   out, add (N,Ho,Wo,O)   w (O,3,3,C) or, turned, (C,3,3,O)   u (C4,16,OP) scratch   float32; in, out, add stored as REAL
+ * C4, OP: C and O rounded up to multiples of 4 and of the pieces (here 32), zeros in the rest; for dgrad in is dy and C its channels.
  *
  * Macros    ACT    activation of the output        MASK   activation whose mask the input takes (y like in), or 0
  *           TURNED 0 or 1, for the filters         WINOGRAD_FILTER, WINOGRAD_CONV   which kernel to compile
  *           TAIL   1 unless C is a multiple of 4
- * Launch    winograd_filter_f32   grid ceil(C4 * O32 / 128), block 128
+ * Launch    winograd_filter_f32   grid ceil(C4 * OP / 128), block 128
  *           winograd_conv_f32     grid (ceil(N * th * tw / 32), ceil(O / 32)), block 256; th, tw: Ho/2, Wo/2, upwards;
- *                                 in_pitch W*C, u_pitch 16*O32
+ *                                 in_pitch W*C, u_pitch 16*OP
  * Work      a step takes 4 channels: warps 0-3 load and transform 32 tiles, warps 4-7 fetch filters, then warp w
  *           multiplies the elements 2w and 2w+1 of the 16: 32 channels x 32 tiles each, 8 x 4 a lane
  * Edges     any padding, O; in, u below 2^31 elements      Aliasing  out may be add        Order  fixed
@@ -22,10 +22,10 @@ enum { STEP = 4, TILES = 32, CHANNELS = 32, ELEMENTS = 16 };
 
 #ifdef WINOGRAD_FILTER
 extern "C" __global__ void __launch_bounds__(128) winograd_filter_f32(
-    const float *__restrict__ w, float *__restrict__ u, int C, int O)
+    const float *__restrict__ w, float *__restrict__ u, int C, int O, int OP)
 {
-    const int C4 = (C + 3) / 4 * 4, O32 = (O + 31) / 32 * 32;
-    const int e = (int)(blockIdx.x * 128 + threadIdx.x), c = e / O32, o = e % O32;
+    const int C4 = (C + 3) / 4 * 4;
+    const int e = (int)(blockIdx.x * 128 + threadIdx.x), c = e / OP, o = e % OP;
     if (c >= C4) return;
     float g[3][3], t[4][3];
 #pragma unroll
@@ -43,13 +43,13 @@ extern "C" __global__ void __launch_bounds__(128) winograd_filter_f32(
         t[2][b] = 0.5f * (g[0][b] - g[1][b] + g[2][b]);
         t[3][b] = g[2][b];
     }
-    float *out = u + (size_t)c * ELEMENTS * O32 + o;
+    float *out = u + (size_t)c * ELEMENTS * OP + o;
 #pragma unroll
     for (int a = 0; a < 4; a++) {
-        out[(size_t)(4 * a + 0) * O32] = t[a][0];
-        out[(size_t)(4 * a + 1) * O32] = 0.5f * (t[a][0] + t[a][1] + t[a][2]);
-        out[(size_t)(4 * a + 2) * O32] = 0.5f * (t[a][0] - t[a][1] + t[a][2]);
-        out[(size_t)(4 * a + 3) * O32] = t[a][2];
+        out[(size_t)(4 * a + 0) * OP] = t[a][0];
+        out[(size_t)(4 * a + 1) * OP] = 0.5f * (t[a][0] + t[a][1] + t[a][2]);
+        out[(size_t)(4 * a + 2) * OP] = 0.5f * (t[a][0] - t[a][1] + t[a][2]);
+        out[(size_t)(4 * a + 3) * OP] = t[a][2];
     }
 }
 #endif
@@ -78,8 +78,8 @@ __device__ __forceinline__ void transform_input(float (&d)[4][4])
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2) winograd_conv_f32(
-    const float *__restrict__ in, const float *__restrict__ y, const float *__restrict__ u,
-    const float *__restrict__ bias, const float *add, float *out, int N, int H, int W, int C, int O,
+    const real *__restrict__ in, const real *__restrict__ y, const float *__restrict__ u,
+    const float *__restrict__ bias, const real *add, real *out, int N, int H, int W, int C, int O,
     int Ho, int Wo, int top, int left, int th, int tw, int in_pitch, int u_pitch, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, float alpha)
 {
     __shared__ __align__(16) float shared[2 * (VS + US)];
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) winograd_conv_f32(
     float d[4][4]; /* under way to shared memory: 4 x 4 pixels, or 4 vectors of filters */
     auto load_row = [&](int c0, int a) { /* a quarter of a step's loads */
         if (loads_input) {
-            const float *q = in + (ptrdiff_t)(away + c0 + a * in_pitch);
+            const real *q = in + (ptrdiff_t)(away + c0 + a * in_pitch);
             const unsigned bits = (TAIL && c0 + channel >= C ? 0 : seen) >> 4 * a;
 #pragma unroll
             for (int b = 0; b < 4; b++) d[a][b] = fetch<1, MASK>((bits >> b & 1) != 0, q + b * C, y - in, alpha).v[0];
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) winograd_conv_f32(
         }
     };
 
-    const int lm = lane / 8, ln = lane % 8; /* this lane's channels 16*g + 4*lm + i, tiles 4*ln + j */
+    const int lm = lane / 2 % 4, ln = lane % 2 + lane / 8 * 2; /* this lane's channels 16*g + 4*lm + i, tiles 4*ln + j */
     float acc[2][8][4];
 #pragma unroll
     for (int x = 0; x < 2; x++)
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) winograd_conv_f32(
         } else {
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                if (o + c < O) out[at + c] = add ? add[at + c] + v.v[c] : v.v[c];
+                if (o + c < O) put(out + at + c, add ? get(add + at + c) + v.v[c] : v.v[c]);
         }
     }
 }

@@ -3,7 +3,7 @@
  *   backward   dh = dy * act'(y)
  *              dx[n,h,w,c] = add + sum_uv dh[n,i,j,c] * w[u,v,c] over i*SH+u*DH-PT = h, j*SW+v*DW-PL = w
  *              dw[u,v,c] = sum_nij x[n, i*SH+u*DH-PT, j*SW+v*DW-PL, c] * dh[n,i,j,c]     db[c] = sum_nij dh[n,i,j,c]
- * x, dx, add (N,H,W,C)  y, dy (N,Ho,Wo,C)  w (KH,KW,C)  b (C)  part (S, KH*KW+1, C)   float32
+ * x, dx, add (N,H,W,C)  y, dy (N,Ho,Wo,C) real   w (KH,KW,C)  b (C)  part (S, KH*KW+1, C) float
  * b, add NULL: none; y is not read in backward when ACT is none
  * Macros    ACT; KH KW SH SW DH DW PT PL (kernel, stride, dilation, padding at top and left);
  *           VEC: channels a thread takes, 4, 2 or 1, divides C; QH, QW: the patch of outputs (in dx: of cells of
@@ -21,7 +21,7 @@
 enum { V = VEC };
 
 /* dh of V channels at i. */
-__device__ __forceinline__ Pack<V> masked(const float *dy, const float *y, size_t i, float alpha)
+__device__ __forceinline__ Pack<V> masked(const real *dy, const real *y, size_t i, float alpha)
 {
     Pack<V> d = load<V>(dy + i);
     if (ACT != ACT_NONE) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ Pack<V> activated(Pack<V> h, float alpha)
 }
 
 /* older + d, stored. */
-__device__ __forceinline__ void put(const float *add, float *dx, size_t i, Pack<V> d)
+__device__ __forceinline__ void give(const real *add, real *dx, size_t i, Pack<V> d)
 {
     if (add) {
         const Pack<V> older = load<V>(add + i);
@@ -69,7 +69,7 @@ __device__ __forceinline__ Place place(int across, int C)
 #ifdef QH /* ---- patches ---- */
 
 extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_forward_f32(
-    const float *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, float *__restrict__ y, int N,
+    const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y, int N,
     int H, int W, int C, int Ho, int Wo, float alpha)
 {
     enum { ROWS = (QH - 1) * SH + (KH - 1) * DH + 1, COLS = (QW - 1) * SW + (KW - 1) * DW + 1 };
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_forward_f32(
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             Pack<V> line[COLS];
-            const float *from = x + (((size_t)n * H + h0 + r) * W + w0) * C + at.c;
+            const real *from = x + (((size_t)n * H + h0 + r) * W + w0) * C + at.c;
             const bool inside = h0 + r >= 0 && h0 + r < H;
 #pragma unroll
             for (int s = 0; s < COLS; s++)
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_forward_f32(
 enum { MH = (KH + SH - 1) / SH, MW = (KW + SW - 1) / SW, EH = SH == 1 ? DH : 1, EW = SW == 1 ? DW : 1 };
 
 extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_backward_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ w, const float *add, float *dx,
+    const real *__restrict__ dy, const real *__restrict__ y, const float *__restrict__ w, const real *add, real *dx,
     int N, int H, int W, int C, int Ho, int Wo, float alpha)
 {
     enum { ROWS = QH + (MH - 1) * EH, COLS = QW + (MW - 1) * EW };
@@ -163,13 +163,13 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_backward_f32(
             for (int q = 0; q < QW * SW; q++) {
                 const int h = i0 * SH + p - PT, l = j0 * SW + q - PL;
                 if (h >= 0 && h < H && l >= 0 && l < W)
-                    put(add, dx, (((size_t)n * H + h) * W + l) * C + at.c, sum[p][q]);
+                    give(add, dx, (((size_t)n * H + h) * W + l) * C + at.c, sum[p][q]);
             }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_weights_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x, float *__restrict__ part,
+extern "C" __global__ void __launch_bounds__(256, 2) depthwise_conv2d_weights_f32(
+    const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, float *__restrict__ part,
     int N, int H, int W, int C, int Ho, int Wo, int chunk, int log_tx, float alpha)
 {
     enum { COLS = (QW - 1) * SW + (KW - 1) * DW + 1 };
@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_weights_f32(
 #pragma unroll
             for (int u = 0; u < KH; u++) {
                 if (h0 + u * DH < 0 || h0 + u * DH >= H) continue;
-                const float *from = x + (((size_t)n * H + h0 + u * DH) * W + w0) * C + at.c;
+                const real *from = x + (((size_t)n * H + h0 + u * DH) * W + w0) * C + at.c;
                 Pack<V> line[COLS];
 #pragma unroll
                 for (int s = 0; s < COLS; s++)
@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_weights_f32(
 #endif /* ---- any kernel size: the second reference, and what runs where a patch would not fit in registers ---- */
 
 extern "C" __global__ void depthwise_conv2d_forward_naive_f32(
-    const float *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, float *__restrict__ y, int N,
+    const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y, int N,
     int H, int W, int C, int Ho, int Wo, float alpha)
 {
     const Place at = place(Wo, C);
@@ -236,7 +236,7 @@ extern "C" __global__ void depthwise_conv2d_forward_naive_f32(
 }
 
 extern "C" __global__ void depthwise_conv2d_backward_naive_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ w, const float *add, float *dx,
+    const real *__restrict__ dy, const real *__restrict__ y, const float *__restrict__ w, const real *add, real *dx,
     int N, int H, int W, int C, int Ho, int Wo, float alpha)
 {
     const Place at = place(W, C);
@@ -253,13 +253,13 @@ extern "C" __global__ void depthwise_conv2d_backward_naive_f32(
                 multiply_add(sum, masked(dy, y, (((size_t)n * Ho + i / SH) * Wo + j / SW) * C + at.c, alpha),
                              load<V>(w + (size_t)(u * KW + v) * C + at.c));
             }
-        put(add, dx, ((size_t)row * W + at.patch) * C + at.c, sum);
+        give(add, dx, ((size_t)row * W + at.patch) * C + at.c, sum);
     }
 }
 
 /* blockIdx.y is the tap; the last stands for the bias, which sees 1 everywhere. */
 extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_weights_naive_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x, float *dw, float *db, int N,
+    const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, float *dw, float *db, int N,
     int H, int W, int C, int Ho, int Wo, int log_tx, int accumulate, float alpha)
 {
     __shared__ float box[COLUMN_BOX];

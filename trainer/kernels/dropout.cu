@@ -2,16 +2,16 @@
  *   y[i] = (add ? add[i] : 0) + x[i] * (u[i] >= rate ? scale : 0)
  *   u[i] = uniform(seed, DROPOUT, micro * nodes + node)[i] of trainer/rng.py: value i of the draw is word i mod 4 of
  *   philox(counter = (i / 4, step low, step high, DROPOUT), key = seed)
- * x, y, add (n)   float32. Forward: add is NULL. Backward: x is dy, y is dx. step: the seed and micro-step; not read
+ * x, y, add (n)   real. Forward: add is NULL. Backward: x is dy, y is dx. step: the seed and micro-step; not read
  * when rate is 0
  * Launch    grid: any; block: any; a thread takes the four values of one counter at a time
  * Aliasing  y may be x or add
- * Cost      reads 4n (8n with add) and writes 4n bytes; 5 wide multiplications a value
+ * Cost      reads n (2n with add) and writes n values; 5 wide multiplications a value
  */
 #include "common.cuh"
 
 extern "C" __global__ void dropout_f32(
-    const float *x, const float *add, const Step *step, float *y, int n, float rate, float scale, int node, int nodes)
+    const real *x, const real *add, const Step *step, real *y, int n, float rate, float scale, int node, int nodes)
 {
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     u32 seed0 = 0, seed1 = 0;
@@ -39,8 +39,8 @@ extern "C" __global__ void dropout_f32(
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 if (i + k < (size_t)n) {
-                    const float v = x[i + k] * keep[k];
-                    y[i + k] = add ? add[i + k] + v : v;
+                    const float v = get(x + i + k) * keep[k];
+                    put(y + i + k, add ? get(add + i + k) + v : v);
                 }
         }
     }

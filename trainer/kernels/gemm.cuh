@@ -11,7 +11,11 @@
  *   ByCol   loads matrices that are contiguous along m or n
  * Both take a Source, which says where a row or column lies, whether an element exists (if not it counts as 0), and
  * applies the activation's mask where the matrix is a gradient. V is 4 where every row starts at a multiple of
- * 16 bytes and has a multiple of 4 elements, else 1.
+ * 16 bytes and has a multiple of 4 elements, else 1. A Source's elements are float (weights) or real (activations and
+ * their gradients); in shared memory, in sums and in parts of sums all is float.
+ *
+ * A sum over k may be split over blocks (`splits` parts): either a second launch adds the parts (add_parts), or the
+ * block that happens to be the last of its tile does (join_parts), always in the order of the parts.
  *
  * Order: a sum over k has one order for given tile, KS and splits, so equal inputs give equal bits.
  */
@@ -30,6 +34,8 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int KS_, int BLOCKS_> str
         LN = LANES / WIDE > BM / TM ? LANES / (BM / TM) : WIDE, LM = LANES / LN,
         WN = BN / TN / LN,                        /* warps along n */
         AP = BM + 4, BP = BN + 4,                 /* pitches of the rows in shared memory */
+        TIGHT = TM * TN >= 64 && 65536 / (THREADS * BLOCKS) <= 128, /* no registers for a y beside each dy */
+        PART = BM * BN + BM,                      /* floats of one block's part of a split sum: tile, column sums */
         HALF = BK * (AP + BP),
         SUMS = KS > 1 ? BM * BN * KS / 2 : 0,
         FLOATS = 2 * HALF > SUMS ? 2 * HALF : SUMS /* of shared memory */
@@ -46,8 +52,8 @@ __device__ __forceinline__ int divide(int n, Divisor d)
 }
 
 /* The V values at p, or 0; a gradient dy is multiplied by act'(y), y standing `to_y` elements away. */
-template <int V, int ACT_ID>
-__device__ __forceinline__ Pack<V> fetch(bool exists, const float *p, ptrdiff_t to_y, float alpha)
+template <int V, int ACT_ID, class S>
+__device__ __forceinline__ Pack<V> fetch(bool exists, const S *p, ptrdiff_t to_y, float alpha)
 {
     Pack<V> r = fill<V>(0.0f);
     if (exists) {
@@ -61,6 +67,42 @@ __device__ __forceinline__ Pack<V> fetch(bool exists, const float *p, ptrdiff_t 
     return r;
 }
 
+/* The same, but what waits for memory is left to settle(), which the loader calls when the threads have multiplied. */
+template <int V, int ACT_ID> struct Unmasked {
+    Pack<V> dy, y;
+    float alpha;
+};
+template <int V, int ACT_ID> __device__ __forceinline__ Pack<V> settle(const Unmasked<V, ACT_ID> &u)
+{
+    Pack<V> r;
+#pragma unroll
+    for (int j = 0; j < V; j++) r.v[j] = act_mask(ACT_ID, u.dy.v[j], u.y.v[j], u.alpha);
+    return r;
+}
+template <int V> __device__ __forceinline__ Pack<V> settle(const Pack<V> &r) { return r; }
+
+template <bool LATE, int V, int ACT_ID> struct Fetch {
+    typedef Pack<V> type;
+    template <class S> static __device__ __forceinline__ type at(bool exists, const S *p, ptrdiff_t to_y, float alpha)
+    {
+        return fetch<V, ACT_ID>(exists, p, to_y, alpha);
+    }
+};
+template <int V, int ACT_ID> struct Fetch<true, V, ACT_ID> {
+    typedef Unmasked<V, ACT_ID> type;
+    template <class S> static __device__ __forceinline__ type at(bool exists, const S *p, ptrdiff_t to_y, float alpha)
+    {
+        type u = {fill<V>(0.0f), fill<V>(0.0f), alpha};
+        if (exists) {
+            u.dy = load<V>(p);
+            u.y = load<V>(p + to_y);
+        }
+        return u;
+    }
+};
+/* What a Source of a loader L gives: fetched late where a thread has registers for a y beside each dy. */
+template <class L, int ACT_ID> using Fetched = Fetch<ACT_ID != 0 && !L::TIGHT, L::V, ACT_ID>;
+
 /* Where a block stands in its sum. `c` counts within a run of `end` elements; a convolution has one run for each tap
  * of its kernel, which moves the two matrices by a_offset and b_offset and asks rows for their bit `bit`. */
 template <int BK> struct Straight {
@@ -69,23 +111,28 @@ template <int BK> struct Straight {
     __device__ __forceinline__ void next() { c += BK; }
 };
 
-/* ---- loaders */
+/* ---- loaders. H: what the Source's get gives, a Pack or what settles to one. */
 
 template <class T, int ROWS, int PITCH, int V_> struct ByRow {
     enum {
-        V = V_, QUADS = T::BK / V, COUNT = (ROWS * QUADS + T::THREADS - 1) / T::THREADS,
-        EXACT = ROWS * QUADS % T::THREADS == 0, STEP = T::THREADS / QUADS
+        TIGHT = T::TIGHT, V = V_, QUADS = T::BK / V, COUNT = (ROWS * QUADS + T::THREADS - 1) / T::THREADS,
+        EXACT = ROWS * QUADS % T::THREADS == 0, STEP = T::THREADS / QUADS,
+        SIDE = QUADS < (V == 4 ? 4 : 8) ? QUADS : V == 4 ? 4 : 8 /* lanes side by side along k: more would meet in the
+                                                                  * same banks when they store */
     };
-    static_assert(T::THREADS % QUADS == 0, "a thread stays at its k");
-    Pack<V> r[COUNT];
-    __device__ static __forceinline__ int row(int i) { return (int)threadIdx.x / QUADS + i * STEP; }
-    __device__ static __forceinline__ int k() { return (int)threadIdx.x % QUADS * V; }
-    template <class Source, class Run> __device__ __forceinline__ void load(const Source &s, const Run &at)
+    static_assert(T::THREADS % QUADS == 0 && QUADS % SIDE == 0, "a thread stays at its k");
+    __device__ static __forceinline__ int row(int i) { return (int)threadIdx.x / SIDE % STEP + i * STEP; }
+    __device__ static __forceinline__ int k()
+    {
+        return ((int)threadIdx.x % SIDE + (int)threadIdx.x / (SIDE * STEP) * SIDE) * V;
+    }
+    template <class Source, class Run, class H>
+    __device__ static __forceinline__ void load(const Source &s, const Run &at, H (&held)[COUNT])
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) r[i] = s.get(i, at);
+        for (int i = 0; i < COUNT; i++) held[i] = s.get(i, at);
     }
-    __device__ __forceinline__ void store(float *shared) const
+    __device__ static __forceinline__ void store(float *shared, const Pack<V> (&r)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
@@ -98,27 +145,27 @@ template <class T, int ROWS, int PITCH, int V_> struct ByRow {
 
 template <class T, int COLS, int PITCH, int V_> struct ByCol {
     enum {
-        V = V_, QUADS = COLS / V, COUNT = (T::BK * QUADS + T::THREADS - 1) / T::THREADS,
+        TIGHT = T::TIGHT, V = V_, QUADS = COLS / V, COUNT = (T::BK * QUADS + T::THREADS - 1) / T::THREADS,
         EXACT = T::BK * QUADS % T::THREADS == 0, STEP = T::THREADS / QUADS
     };
     static_assert(T::THREADS % QUADS == 0, "a thread stays at its column");
-    Pack<V> r[COUNT];
     __device__ static __forceinline__ int k(int i) { return (int)threadIdx.x / QUADS + i * STEP; }
     __device__ static __forceinline__ int col() { return (int)threadIdx.x % QUADS * V; }
-    template <class Source, class Run> __device__ __forceinline__ void load(const Source &s, const Run &at)
+    template <class Source, class Run, class H>
+    __device__ static __forceinline__ void load(const Source &s, const Run &at, H (&held)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (EXACT || k(i) < T::BK) r[i] = s.get(k(i), at);
+            if (EXACT || k(i) < T::BK) held[i] = s.get(k(i), at);
     }
-    __device__ __forceinline__ void store(float *shared) const
+    __device__ static __forceinline__ void store(float *shared, const Pack<V> (&r)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             if (EXACT || k(i) < T::BK) ::store(shared + k(i) * PITCH + col(), r[i]);
     }
     /* sum += the values of this thread's columns, for a bias gradient */
-    __device__ __forceinline__ void add_to(Pack<V> &sum) const
+    __device__ static __forceinline__ void add_to(Pack<V> &sum, const Pack<V> (&r)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
@@ -129,42 +176,68 @@ template <class T, int COLS, int PITCH, int V_> struct ByCol {
     }
 };
 
-/* ---- sources of plain matrices */
+/* What the threads hold of A and B on the way into one half of shared memory. */
+template <class T, class LA, class LB, class SA, class SB, class Run> struct Held {
+    decltype(((const SA *)0)->get(0, *(const Run *)0)) a[LA::COUNT];
+    decltype(((const SB *)0)->get(0, *(const Run *)0)) b[LB::COUNT];
+    __device__ __forceinline__ void load(const SA &sa, const SB &sb, const Run &at)
+    {
+        LA::load(sa, at, a);
+        LB::load(sb, at, b);
+    }
+    template <class Beside> __device__ __forceinline__ void store(float *half, Beside &beside) const
+    {
+        Pack<LA::V> ra[LA::COUNT];
+        Pack<LB::V> rb[LB::COUNT];
+#pragma unroll
+        for (int i = 0; i < LA::COUNT; i++) ra[i] = settle(a[i]);
+#pragma unroll
+        for (int i = 0; i < LB::COUNT; i++) rb[i] = settle(b[i]);
+        LA::store(half, ra);
+        LB::store(half + T::BK * T::AP, rb);
+        beside.template take<LA>(ra);
+    }
+};
+
+/* ---- sources of plain matrices of S: float, or real */
 
 /* Rows of a matrix (rows, end) with a pitch, for ByRow L. A row past the last is the last again: what is made of it is
  * never stored. */
-template <class L, int ACT_ID> struct Rows {
-    const float *base; /* the same for all threads, and each row's distance from it: one register */
+template <class L, int ACT_ID, class S = float> struct Rows {
+    const S *base;     /* the same for all threads, and each row's distance from it: one register */
     unsigned away[L::COUNT];
     ptrdiff_t to_y;
     float alpha;
     int k;
-    __device__ __forceinline__ Rows(const float *m, const float *y, int first, int rows, unsigned pitch, float alpha_)
+    __device__ __forceinline__ Rows(const S *m, const S *y, int first, int rows, unsigned pitch, float alpha_)
         : base(m + (size_t)first * pitch), to_y(y - m), alpha(alpha_), k(L::k())
     {
 #pragma unroll
         for (int i = 0; i < L::COUNT; i++) away[i] = (unsigned)min(L::row(i), rows - 1 - first) * pitch + k;
     }
-    template <class Run> __device__ __forceinline__ Pack<L::V> get(int i, const Run &at) const
+    template <class Run>
+    __device__ __forceinline__ typename Fetched<L, ACT_ID>::type get(int i, const Run &at) const
     {
-        return fetch<L::V, ACT_ID>(at.c + k < at.end, base + (away[i] + (unsigned)(at.b_offset + at.c)), to_y, alpha);
+        const S *p = base + (away[i] + (unsigned)(at.b_offset + at.c));
+        return Fetched<L, ACT_ID>::at(at.c + k < at.end, p, to_y, alpha);
     }
 };
 
 /* Columns of a matrix (end, cols) with a pitch, for ByCol L. A column past the last is the last again, as above. */
-template <class L, int ACT_ID> struct Cols {
-    const float *p;
+template <class L, int ACT_ID, class S = float> struct Cols {
+    const S *p;
     unsigned pitch;
     ptrdiff_t to_y;
     float alpha;
-    __device__ __forceinline__ Cols(const float *m, const float *y, int first, int cols, int pitch_, float alpha_)
+    __device__ __forceinline__ Cols(const S *m, const S *y, int first, int cols, int pitch_, float alpha_)
         : p(m + min(first + L::col(), cols - L::V)), pitch((unsigned)pitch_), to_y(y - m), alpha(alpha_)
     {
     }
-    template <class Run> __device__ __forceinline__ Pack<L::V> get(int k, const Run &at) const
+    template <class Run>
+    __device__ __forceinline__ typename Fetched<L, ACT_ID>::type get(int k, const Run &at) const
     {
-        const float *q = p + (size_t)(unsigned)(at.c + k) * pitch + at.b_offset;
-        return fetch<L::V, ACT_ID>(at.c + k < at.end, q, to_y, alpha);
+        const S *q = p + (size_t)(unsigned)(at.c + k) * pitch + at.b_offset;
+        return Fetched<L, ACT_ID>::at(at.c + k < at.end, q, to_y, alpha);
     }
 };
 
@@ -225,14 +298,14 @@ template <class T> __device__ __forceinline__ void join_slices(float *shared, in
 
 /* What else is made of A's elements as they pass: nothing, or (A by ByCol) the sums of this thread's columns. */
 struct Nothing {
-    template <class L> __device__ __forceinline__ void take(const L &) {}
+    template <class L> __device__ __forceinline__ void take(const Pack<L::V> (&)[L::COUNT]) {}
 };
 template <int V> struct ColumnSums {
     bool wanted;
     Pack<V> sum;
-    template <class L> __device__ __forceinline__ void take(const L &a)
+    template <class L> __device__ __forceinline__ void take(const Pack<L::V> (&a)[L::COUNT])
     {
-        if (wanted) a.add_to(sum);
+        if (wanted) L::add_to(sum, a);
     }
 };
 
@@ -241,34 +314,24 @@ template <class T, class LA, class LB, class SA, class SB, class Run, class Besi
 __device__ __forceinline__ void product(float *shared, Run at, int steps, const SA &sa, const SB &sb,
                                         const Place<T> &place, float (&acc)[T::TM][T::TN], Beside &beside)
 {
-    LA a;
-    LB b;
+    Held<T, LA, LB, SA, SB, Run> held;
 #pragma unroll
     for (int i = 0; i < T::TM; i++)
 #pragma unroll
         for (int j = 0; j < T::TN; j++) acc[i][j] = 0.0f;
     if (steps > 0) {
-        a.load(sa, at);
-        b.load(sb, at);
-        a.store(shared);
-        b.store(shared + T::BK * T::AP);
-        beside.take(a);
+        held.load(sa, sb, at);
+        held.store(shared, beside);
     }
     __syncthreads();
     for (int i = 0; i < steps; i++) {
-        const bool more = i + 1 < steps;
-        if (more) {
-            at.next();
-            a.load(sa, at);
-            b.load(sb, at);
-        }
+        /* Past the end nothing exists, so the last turn loads nothing, and no branch stands between loads and product:
+         * at a branch compilers move the loads behind the product, where every turn waits for memory. */
+        at.next();
+        if (i + 1 == steps) at.c = at.end;
+        held.load(sa, sb, at);
         multiply<T>(shared + (i & 1) * T::HALF, place, acc);
-        if (more) {
-            float *other = shared + (~i & 1) * T::HALF;
-            a.store(other);
-            b.store(other + T::BK * T::AP);
-            beside.take(a);
-        }
+        held.store(shared + (~i & 1) * T::HALF, beside);
         __syncthreads();
     }
     if (T::KS > 1) join_slices<T>(shared, place.slice, acc);
@@ -302,15 +365,18 @@ struct Matrix { /* rows of `cols` elements one after another */
     __device__ __forceinline__ size_t operator()(int m) const { return (size_t)m * (unsigned)cols; }
 };
 
-/* out[where(m) + n] = act(acc + bias[n]) + older[where(m) + n], each part where it is asked for; `older` may be `out`. */
-template <class T, int ACT_ID, class Where>
+template <class S> struct Given { typedef S type; }; /* an argument that does not decide what S is: it may be nullptr */
+
+/* out[where(m) + n] = act(acc + bias[n]) + older[where(m) + n], each part where it is asked for; `older` may be `out`.
+ * S: float, or real. */
+template <class T, int ACT_ID, class Where, class S>
 __device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc)[T::TM][T::TN], int m0, int n0,
                                            int rows, int cols, const Where &where, const float *bias,
-                                           const float *older, float *out, float alpha)
+                                           const typename Given<S>::type *older, S *out, float alpha)
 {
     if (at.slice > 0) return;
     /* groups are all in or all out, and aligned: a split's part of scratch may start anywhere */
-    const bool aligned = (((size_t)out | (size_t)older) & (sizeof(float) * T::VN - 1)) == 0;
+    const bool aligned = (((size_t)out | (size_t)older) & (sizeof(S) * T::VN - 1)) == 0;
     const bool whole = T::VN == 1 || (cols % T::VN == 0 && aligned);
     enum { GROUPS = T::TN / T::VN };
 #pragma unroll
@@ -335,19 +401,77 @@ __device__ __forceinline__ void store_tile(const Place<T> &at, const float (&acc
         } else {
 #pragma unroll
             for (int v = 0; v < T::VN; v++)
-                if (n + v < cols) out[place + v] = older ? older[place + v] + r.v[v] : r.v[v];
+                if (n + v < cols) put(out + place + v, older ? get(older + place + v) + r.v[v] : r.v[v]);
         }
     }
 }
 
+/* ---- a split sum, added up by the block of its tile that comes last */
+
+/* acc: this block's part z of `splits`. part: splits * PART floats of this tile. In the last block acc becomes the sum
+ * of all parts (in slice 0), and true comes back: it goes on to store_tile. The others are done. */
+template <class T>
+__device__ __forceinline__ bool join_parts(float *part, int *counter, int z, int splits, int slice,
+                                           float (&acc)[T::TM][T::TN])
+{
+    enum { QUADS = T::TM * T::TN / 4 };
+    static_assert(T::TM * T::TN % 4 == 0, "parts are stored four at a time");
+    const size_t mine = (size_t)threadIdx.x * 4; /* neighbouring threads, neighbouring places */
+    if (slice == 0) {
+#pragma unroll
+        for (int q = 0; q < QUADS; q++) {
+            Pack<4> v;
+#pragma unroll
+            for (int j = 0; j < 4; j++) v.v[j] = acc[(4 * q + j) / T::TN][(4 * q + j) % T::TN];
+            store(part + (size_t)z * T::PART + q * (4 * T::SLICE) + mine, v);
+        }
+    }
+    if (!last_block(counter, splits)) return false;
+    if (slice > 0) return true;
+#pragma unroll
+    for (int e = 0; e < T::TM * T::TN; e++) acc[e / T::TN][e % T::TN] = 0.0f;
+#pragma unroll (QUADS > 4 ? 1 : 4)
+    for (int s = 0; s < splits; s++) {
+#pragma unroll
+        for (int q = 0; q < QUADS; q++) {
+            const Pack<4> v = load<4>(part + (size_t)s * T::PART + q * (4 * T::SLICE) + mine);
+#pragma unroll
+            for (int j = 0; j < 4; j++) acc[(4 * q + j) / T::TN][(4 * q + j) % T::TN] += v.v[j];
+        }
+    }
+    return true;
+}
+
+/* The column sums of a split sum (bias gradients): store_part_columns before join_parts, join_columns after it. */
+template <class T, class L>
+__device__ __forceinline__ void store_part_columns(float *shared, const Pack<L::V> &sum, float *part, int z)
+{
+    store_column_sums<T, L>(shared, sum, 0, T::BM, part + (size_t)z * T::PART + T::BM * T::BN, nullptr);
+}
+template <class T>
+__device__ __forceinline__ void join_columns(const float *part, int splits, int first, int cols, float *out,
+                                             const float *older)
+{
+    for (int c = (int)threadIdx.x; c < T::BM; c += T::THREADS)
+        if (first + c < cols) {
+            float s = 0.0f;
+#pragma unroll 4
+            for (int z = 0; z < splits; z++) s += part[(size_t)z * T::PART + T::BM * T::BN + c];
+            out[first + c] = older ? older[first + c] + s : s;
+        }
+}
+
+/* ---- a split sum, added up by a second launch */
+
 /* The second pass of a split sum: part[z][count + count2], z = 0..splits-1, added in the order of z within each of
  * LANES_Z lanes, then over the lanes.
  *   i < count:  out[i] = act(sum + bias[i % cols]) + older[i]      else:  out2[i - count] = sum + older2[i - count]
+ * S: of out and older, float or real.
  * Launch   grid ceil((count + count2) / (256 / LANES_Z)), block 256 */
-template <int LANES_Z, int ACT_ID>
-__device__ __forceinline__ void add_parts(const float *part, const float *bias, const float *older, const float *older2,
-                                          float *out, float *out2, int count, int count2, int cols, int splits,
-                                          float alpha)
+template <int LANES_Z, int ACT_ID, class S>
+__device__ __forceinline__ void add_parts(const float *part, const float *bias, const typename Given<S>::type *older,
+                                          const float *older2, S *out, float *out2, int count, int count2, int cols,
+                                          int splits, float alpha)
 {
     enum { WIDE = 256 / LANES_Z };
     __shared__ float sums[LANES_Z][WIDE];
@@ -366,7 +490,7 @@ __device__ __forceinline__ void add_parts(const float *part, const float *bias, 
     if (i < (size_t)count) {
         if (bias) s += bias[i % cols];
         s = act_apply(ACT_ID, s, alpha);
-        out[i] = older ? older[i] + s : s;
+        put(out + i, older ? get(older + i) + s : s);
     } else {
         const size_t k = i - count;
         out2[k] = older2 ? older2[k] + s : s;

@@ -1,19 +1,19 @@
 /* global_avg_pool: the mean of each channel over the whole image.
  *   forward    y[n,c] = sum_p x[n,p,c] / P
  *   backward   dx[n,p,c] = add[n,p,c] + dy[n,c] / P
- * x, dx, add (N,P,C)  y, dy (N,C)   float32, P = H*W; add NULL: nothing is added
+ * x, dx, add (N,P,C)  y, dy (N,C)   real, P = H*W; add NULL: nothing is added
  * Macro     VEC: 4 where C is a multiple of 4, else 1
  * Launch    forward: columns.cuh, grid (tiles, images). backward: x covers C/V, y covers N * P; block: any
  * Aliasing  dx may be add; nothing else overlaps
  * Order     columns.cuh
- * Cost      forward 4 bytes a pixel read; backward 4 written
+ * Cost      forward reads each pixel once; backward writes it
  */
 #include "columns.cuh"
 
 enum { V = VEC };
 
 extern "C" __global__ void __launch_bounds__(512) global_avg_pool_forward_f32(
-    const float *__restrict__ x, float *__restrict__ y, int N, int P, int C, int log_tx)
+    const real *__restrict__ x, real *__restrict__ y, int N, int P, int C, int log_tx)
 {
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(512) global_avg_pool_forward_f32(
 }
 
 extern "C" __global__ void global_avg_pool_backward_f32(
-    const float *__restrict__ dy, const float *add, float *dx, int N, int P, int C)
+    const real *__restrict__ dy, const real *add, real *dx, int N, int P, int C)
 {
     const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (c >= C) return;

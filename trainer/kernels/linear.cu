@@ -2,23 +2,31 @@
  *   forward    y[n,o] = act(b[o] + sum_i x[n,i] w[o,i])
  *   backward   dh = dy * act'(y)   dx[n,i] = add[n,i] + sum_o dh[n,o] w[o,i]
  *              dw[o,i] = sum_n dh[n,o] x[n,i]   db[o] = sum_n dh[n,o]   each added to what is there if `accumulate`
- * x, dx, add (N,I)   w, dw (O,I)   b, db (O)   y, dy (N,O)   float32, row-major
+ * x, dx, add (N,I)   y, dy (N,O)   real, row-major     w, dw (O,I)   b, db (O)   float32
  *
  * Macros    TILE     BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh
  *           VI, VO   4 where I (O) is a multiple of 4, else 1: elements a load takes
  *           ACT      number of the activation; ZL   lanes along z in linear_sum_f32
+ *           SPLIT    0 (if absent): a block takes a whole sum. 1: a part of it, which goes to `part`, and
+ *                    linear_sum_f32 adds up. 2: a part of it, and the last block of a tile, told by counters[tile],
+ *                    adds up
  *           LINEAR_FORWARD, LINEAR_BACKWARD, LINEAR_SUM, LINEAR_ROWS   which kernels to compile
- * Launch    linear_forward_f32   grid (tiles of y, splits), block THREADS; with part != NULL each split of the sum
- *               over I writes part[split][N][O] (ACT 0), and linear_sum_f32 adds them up
+ * Launch    linear_forward_f32   grid (tiles of y, splits), block THREADS; SPLIT 1: part[split][N][O] and ACT 0,
+ *               SPLIT 2: part[tile][split][PART]
  *           linear_backward_f32  grid dx_blocks + tiles of dw * splits: the first blocks make dx (none if dx is NULL),
- *               the others dw, and where a tile starts a row of tiles also db; with part != NULL: part[split][O*I + O]
+ *               the others dw, and where a tile starts a row of tiles also db; SPLIT 1: part[split][O*I + O], SPLIT 2
+ *               as above
  *           linear_rows_f32      grid (ceil(O / (8 * RN)), ceil(N / RM)), block 256: the small-batch forward
  * Edges     any N, I, O: what lies outside counts as 0 and is not stored
  * Aliasing  dx may be add; nothing else overlaps
- * Order     fixed for given macros and splits: equal inputs give equal bits
- * Cost      2 N O I operations forward, twice that backward
+ * Order     fixed for given macros and splits, whichever block is last: equal inputs give equal bits
+ * Cost      2 N I O operations forward, twice that backward
  */
 #include "gemm.cuh"
+
+#ifndef SPLIT
+#define SPLIT 0
+#endif
 
 #if defined(LINEAR_FORWARD) || defined(LINEAR_BACKWARD)
 typedef Tile<TILE> T;
@@ -26,8 +34,8 @@ typedef Tile<TILE> T;
 
 #ifdef LINEAR_FORWARD
 extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_forward_f32(
-    const float *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, float *__restrict__ y,
-    float *__restrict__ part, int N, int I, int O, int per_split, float alpha)
+    const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
+    float *part, int *counters, int N, int I, int O, int per_split, float alpha)
 {
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, VI> LX;
@@ -40,18 +48,23 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_forwa
     Nothing none;
     float acc[T::TM][T::TN];
     product<T, LX, LW>(shared, Straight<T::BK>{first, end}, (end - first + T::BK - 1) / T::BK,
-                       Rows<LX, 0>(x, x, m0, N, I, 0.0f), Rows<LW, 0>(w, w, n0, O, I, 0.0f), place, acc, none);
-    if (part) part += (size_t)blockIdx.y * N * O;
-    store_tile<T, ACT>(place, acc, m0, n0, N, O, Matrix{O}, part ? nullptr : b, nullptr, part ? part : y,
-                       alpha);
+                       Rows<LX, 0, real>(x, x, m0, N, I, 0.0f), Rows<LW, 0>(w, w, n0, O, I, 0.0f), place, acc, none);
+#if SPLIT == 1
+    store_tile<T, 0>(place, acc, m0, n0, N, O, Matrix{O}, nullptr, nullptr, part + (size_t)blockIdx.y * N * O, 0.0f);
+    return;
+#elif SPLIT == 2
+    part += (size_t)blockIdx.x * gridDim.y * T::PART;
+    if (!join_parts<T>(part, counters + blockIdx.x, (int)blockIdx.y, (int)gridDim.y, place.slice, acc)) return;
+#endif
+    store_tile<T, ACT>(place, acc, m0, n0, N, O, Matrix{O}, b, nullptr, y, alpha);
 }
 #endif
 
 #ifdef LINEAR_BACKWARD
 extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backward_f32(
-    const float *__restrict__ dy, const float *__restrict__ y, const float *__restrict__ x, const float *__restrict__ w,
-    const float *add, float *dx, float *dw, float *db, float *__restrict__ part, int N, int I, int O,
-    int dx_blocks, int per_split, int accumulate, float alpha)
+    const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, const float *__restrict__ w,
+    const real *add, real *dx, float *dw, float *db, float *part, int *counters, int N, int I, int O, int dx_blocks,
+    int per_split, int accumulate, float alpha)
 {
     __shared__ __align__(16) float shared[T::FLOATS];
     const Place<T> place;
@@ -64,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backw
         const int m0 = block % tiles_m * T::BM, n0 = block / tiles_m * T::BN;
         Nothing none;
         product<T, LD, LW>(shared, Straight<T::BK>{0, O}, (O + T::BK - 1) / T::BK,
-                           Rows<LD, ACT>(dy, y, m0, N, O, alpha), Cols<LW, 0>(w, w, n0, I, I, 0.0f), place, acc, none);
+                           Rows<LD, ACT, real>(dy, y, m0, N, O, alpha), Cols<LW, 0>(w, w, n0, I, I, 0.0f), place, acc,
+                           none);
         store_tile<T, 0>(place, acc, m0, n0, N, I, Matrix{I}, nullptr, add, dx, 0.0f);
         return;
     }
@@ -78,20 +92,29 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backw
     const int first = split * per_split, end = min(N, first + per_split);
     ColumnSums<LD::V> bias = {n0 == 0 && db != 0, fill<LD::V>(0.0f)};
     product<T, LD, LX>(shared, Straight<T::BK>{first, end}, (end - first + T::BK - 1) / T::BK,
-                       Cols<LD, ACT>(dy, y, m0, O, O, alpha), Cols<LX, 0>(x, x, n0, I, I, 0.0f), place, acc, bias);
-    if (part) {
+                       Cols<LD, ACT, real>(dy, y, m0, O, O, alpha), Cols<LX, 0, real>(x, x, n0, I, I, 0.0f), place, acc,
+                       bias);
+#if SPLIT == 2
+    const int splits = (N + per_split - 1) / per_split;
+    part += (size_t)block * splits * T::PART;
+    if (bias.wanted) store_part_columns<T, LD>(shared, bias.sum, part, split);
+    if (!join_parts<T>(part, counters + block, split, splits, place.slice, acc)) return;
+    if (bias.wanted) join_columns<T>(part, splits, m0, O, db, accumulate ? db : nullptr);
+#else
+    if (SPLIT == 1) {
         dw = part + (size_t)split * ((size_t)O * I + (db ? O : 0));
         db = dw + (size_t)O * I;
+        accumulate = 0;
     }
-    const bool older = accumulate && !part;
-    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, older ? db : nullptr);
-    store_tile<T, 0>(place, acc, m0, n0, O, I, Matrix{I}, nullptr, older ? dw : nullptr, dw, 0.0f);
+    if (bias.wanted) store_column_sums<T, LD>(shared, bias.sum, m0, O, db, accumulate ? db : nullptr);
+#endif
+    store_tile<T, 0>(place, acc, m0, n0, O, I, Matrix{I}, nullptr, accumulate ? dw : nullptr, dw, 0.0f);
 }
 #endif
 
 #ifdef LINEAR_SUM
 extern "C" __global__ void __launch_bounds__(256) linear_sum_f32(
-    const float *__restrict__ part, const float *__restrict__ b, const float *older, const float *older2, float *out,
+    const float *__restrict__ part, const float *__restrict__ b, const real *older, const float *older2, real *out,
     float *out2, int count, int count2, int cols, int splits, float alpha)
 {
     add_parts<ZL, ACT>(part, b, older, older2, out, out2, count, count2, cols, splits, alpha);
@@ -102,12 +125,13 @@ extern "C" __global__ void __launch_bounds__(256) linear_sum_f32(
 /* A warp makes RM x RN outputs straight from memory: its lanes share the sum over I and add up at the end, with no
  * barrier between. For batches so small that tiles would leave most of the card idle. */
 extern "C" __global__ void __launch_bounds__(256) linear_rows_f32(
-    const float *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, float *__restrict__ y,
+    const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
     int N, int I, int O, float alpha)
 {
     const int lane = (int)threadIdx.x % 32;
     const int n0 = (int)blockIdx.y * RM, o0 = ((int)blockIdx.x * 8 + (int)threadIdx.x / 32) * RN;
-    const float *xs[RM], *ws[RN];
+    const real *xs[RM];
+    const float *ws[RN];
     float acc[RM][RN];
 #pragma unroll
     for (int r = 0; r < RM; r++) xs[r] = x + (size_t)min(n0 + r, N - 1) * I;
@@ -153,26 +177,26 @@ extern "C" __global__ void __launch_bounds__(256) linear_rows_f32(
     /* lanes that agree in the bits used above hold the same sum; the first of them stores it */
     const int n = n0 + mine / RN, o = o0 + mine % RN;
     if (lane % (32 / (RM * RN < 32 ? RM * RN : 32)) == 0 && n < N && o < O)
-        y[(size_t)n * O + o] = act_apply(ACT, a[0] + (b ? b[o] : 0.0f), alpha);
+        put(y + (size_t)n * O + o, act_apply(ACT, a[0] + (b ? b[o] : 0.0f), alpha));
 }
 #endif
 
 #ifdef LINEAR_NAIVE
 /* The plain formulas, one thread for each result: the second reference. grid: any; block: any. */
 extern "C" __global__ void linear_forward_naive_f32(
-    const float *x, const float *w, const float *b, float *y, int N, int I, int O, float alpha)
+    const real *x, const float *w, const float *b, real *y, int N, int I, int O, float alpha)
 {
     const size_t all = (size_t)N * O;
     for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
         const size_t n = e / O, o = e % O;
         float s = b ? b[o] : 0.0f;
-        for (int i = 0; i < I; i++) s = fmaf(x[n * I + i], w[o * I + i], s);
-        y[e] = act_apply(ACT, s, alpha);
+        for (int i = 0; i < I; i++) s = fmaf(get(x + n * I + i), w[o * I + i], s);
+        put(y + e, act_apply(ACT, s, alpha));
     }
 }
 
 extern "C" __global__ void linear_backward_naive_f32(
-    const float *dy, const float *y, const float *x, const float *w, const float *add, float *dx, float *dw, float *db,
+    const real *dy, const real *y, const real *x, const float *w, const real *add, real *dx, float *dw, float *db,
     int N, int I, int O, int accumulate, float alpha)
 {
     const size_t nx = dx ? (size_t)N * I : 0, nw = (size_t)O * I, all = nx + nw + (db ? O : 0);
@@ -181,17 +205,17 @@ extern "C" __global__ void linear_backward_naive_f32(
         if (e < nx) {
             const size_t n = e / I, i = e % I;
             for (int o = 0; o < O; o++) {
-                const float dh = ACT ? act_mask(ACT, dy[n * O + o], y[n * O + o], alpha) : dy[n * O + o];
+                const float dh = fetch<1, ACT>(true, dy + n * O + o, y - dy, alpha).v[0];
                 s = fmaf(dh, w[(size_t)o * I + i], s);
             }
-            dx[e] = add ? add[e] + s : s;
+            put(dx + e, add ? get(add + e) + s : s);
             continue;
         }
         const bool is_bias = e >= nx + nw;
         const size_t o = is_bias ? e - nx - nw : (e - nx) / I, i = is_bias ? 0 : (e - nx) % I;
         for (size_t n = 0; n < (size_t)N; n++) {
-            const float dh = ACT ? act_mask(ACT, dy[n * O + o], y[n * O + o], alpha) : dy[n * O + o];
-            s = fmaf(dh, is_bias ? 1.0f : x[n * I + i], s);
+            const float dh = fetch<1, ACT>(true, dy + n * O + o, y - dy, alpha).v[0];
+            s = fmaf(dh, is_bias ? 1.0f : get(x + n * I + i), s);
         }
         float *out = is_bias ? db + o : dw + (e - nx);
         *out = accumulate ? *out + s : s;

@@ -4,127 +4,51 @@
  *   logit_margin    l = max(0, m - z_t + max_(c != t) z_c), dz = -1/R at t and 1/R at the first such c where l > 0
  *   mse             mean (z - y)^2, dz = 2 (z - y) / (R C)
  *   bce             mean max(z, 0) - z y + log(1 + e^-|z|), dz = (sigmoid(z) - y) / (R C)
- * z, dz (R, C) float32   t (R) int32; *_classes: y is the one-hot row of t, for C = 1 t itself; *_values: y (R, C)
+ * z, dz (R, C) real   t (R) int32; *_classes: y is the one-hot row of t, for C = 1 t itself; *_values: y (R, C) float32
  * w: class weights (C), NULL: all 1   loss (1) float32   correct (1) int32   part (2 gridDim.x) words, float and int in
- * turn, unused by one block
+ * turn, and a counter: unused by one block   scaling: dz is multiplied by its scale, NULL: by 1
+ * history[step.cursor] = loss, correct, the scale, updates skipped before; NULL: not wanted
  * A row is right where the first largest z is at t; for bce with C = 1 where [z > 0] = t; *_values: only bce, with
  * `ones` (the last axis has one element), else 0 are right
- * Launch    groups of 2^log_g lanes take a row each; block: a multiple of 32; grid: any. With more than one block
- *           loss_fold_f32 follows, <<<1, 256>>>, S = that grid
+ * Launch    groups of 2^log_g lanes take a row each; block: a multiple of 32; grid: any
  * Aliasing  dz may be z: a lane writes only what it alone reads, after the whole row was read
- * Order     rows in ascending order in each lane, then block_sum, then loss_fold
+ * Order     rows in ascending order in each lane, then block_sum, then the blocks (finish)
  */
-#include "common.cuh"
+#include "losses.cuh"
 
-struct Peak { float top; int at; }; /* the largest value and where it is first */
-
-__device__ __forceinline__ Peak group_peak(Peak p, int size)
-{
-    for (int o = size >> 1; o > 0; o >>= 1) {
-        const float top = __shfl_xor_sync(FULL_WARP, p.top, o);
-        const int at = __shfl_xor_sync(FULL_WARP, p.at, o);
-        if (top > p.top || (top == p.top && at < p.at)) p = {top, at};
-    }
-    return p;
-}
-
-__device__ __forceinline__ float group_sum(float v, int size)
-{
-    for (int o = size >> 1; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
-    return v;
-}
-
-/* The rows of a warp, one for each group of lanes; past the end a group has no elements but takes part in the sums. */
-struct Rows { int size, lane, warp_row, mine, all; }; /* lanes of a group; the warp's first row, mine from there */
-
-__device__ __forceinline__ Rows rows_of(int log_g)
-{
-    const int thread = blockIdx.x * blockDim.x + threadIdx.x, size = 1 << log_g;
-    const Rows rows = {size, (int)threadIdx.x & (size - 1), (thread & ~31) >> log_g, ((int)threadIdx.x & 31) >> log_g,
-                       (int)(gridDim.x * blockDim.x) >> log_g};
-    return rows;
-}
-
-/* The block's sums to where they belong. boxes: 64 words of shared memory. */
-__device__ __forceinline__ void finish(
-    float sum, int right, float scale, float *part, float *loss, int *correct, float *boxes)
-{
-    sum = block_sum(sum, boxes) * scale;
-    right = block_sum(right, reinterpret_cast<int *>(boxes + 32));
-    if (threadIdx.x) return;
-    if (gridDim.x == 1) {
-        *loss = sum;
-        *correct = right;
-    } else {
-        part[2 * blockIdx.x] = sum;
-        part[2 * blockIdx.x + 1] = __int_as_float(right);
-    }
-}
+__device__ __forceinline__ float scale_of(const Scaling *scaling) { return scaling ? scaling->scale : 1.0f; }
 
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy_f32(
-    const float *z, const int *__restrict__ target, const float *__restrict__ w, float *dz, float *part, float *loss,
-    int *correct, int R, int C, int log_g, float smoothing)
+    const real *z, const int *__restrict__ target, const float *__restrict__ w, real *dz, BATCH, int R, int C,
+    int log_g, float smoothing)
 {
     __shared__ float boxes[64];
-    float W = (float)R;
-    if (w) { /* every block sums the whole batch, so no other launch is needed */
-        W = 0.0f;
-        for (int r = threadIdx.x; r < R; r += blockDim.x) W += w[target[r]];
-        W = block_sum(W, boxes);
-    }
-    const float inverse = W > 0.0f ? 1.0f / W : 0.0f, spread = smoothing / (float)C;
-    const Rows rows = rows_of(log_g);
+    const Batch out = MAKE_BATCH;
+    const float W = batch_weight(target, w, R, boxes); /* every block sums the whole batch: no other launch is needed */
+    const float inverse = W > 0.0f ? 1.0f / W : 0.0f, spread = smoothing / (float)C, scale = scale_of(scaling);
+    const Groups rows = groups_of(log_g);
     float sum = 0.0f;
     int right = 0;
     for (int first = rows.warp_row; first < R; first += rows.all) {
         const int r = first + rows.mine, width = r < R ? C : 0, t = r < R ? target[r] : 0;
         const size_t at = (size_t)r * C;
-        Peak peak = {-infinity(), 0x7fffffff};
-        float zt = 0.0f, total = 0.0f, ws = 0.0f, wz = 0.0f;
-        for (int c = rows.lane; c < width; c += rows.size) {
-            const float v = z[at + c];
-            if (v > peak.top) peak = {v, c};
-            if (c == t) zt = v;
-        }
-        peak = group_peak(peak, rows.size);
-        zt = group_sum(zt, rows.size);
-        for (int c = rows.lane; c < width; c += rows.size) {
-            const float v = z[at + c] - peak.top, wc = w ? w[c] : 1.0f;
-            total += expf(v);
-            ws += wc;
-            wz = fmaf(wc, v, wz);
-        }
-        total = group_sum(total, rows.size);
-        const float log_total = logf(total), own = (1.0f - smoothing) * (w && width ? w[t] : 1.0f);
-        float each = -own * (zt - peak.top - log_total), q = own;
-        if (smoothing > 0.0f) {
-            ws = group_sum(ws, rows.size);
-            wz = group_sum(wz, rows.size);
-            each -= spread * (wz - log_total * ws);
-            q = fmaf(spread, ws, q);
-        }
-        q /= total;
-        for (int c = rows.lane; c < width; c += rows.size) {
-            float d = expf(z[at + c] - peak.top) * q;
-            if (c == t) d -= own;
-            if (smoothing > 0.0f) d -= (w ? w[c] : 1.0f) * spread;
-            dz[at + c] = d * inverse;
-        }
+        const RowLoss row = cross_entropy_row(z + at, dz + at, width, t, w, smoothing, spread, inverse * scale,
+                                              rows.lane, rows.size);
         if (width && rows.lane == 0) {
-            sum += each;
-            right += peak.at == t;
+            sum += row.each;
+            right += row.right;
         }
     }
-    finish(W > 0.0f ? sum : 0.0f, right, inverse, part, loss, correct, boxes);
+    finish(W > 0.0f ? sum : 0.0f, right, inverse, out, boxes);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) logit_margin_f32(
-    const float *z, const int *__restrict__ target, float *dz, float *part, float *loss, int *correct, int R, int C,
-    int log_g, float m)
+    const real *z, const int *__restrict__ target, real *dz, BATCH, int R, int C, int log_g, float m)
 {
     __shared__ float boxes[64];
-    const Rows rows = rows_of(log_g);
-    const float inverse = 1.0f / (float)R;
+    const Batch out = MAKE_BATCH;
+    const Groups rows = groups_of(log_g);
+    const float inverse = 1.0f / (float)R, scaled = inverse * scale_of(scaling);
     float sum = 0.0f;
     int right = 0;
     for (int first = rows.warp_row; first < R; first += rows.all) {
@@ -133,22 +57,22 @@ extern "C" __global__ void __launch_bounds__(1024) logit_margin_f32(
         Peak rival = {-infinity(), 0x7fffffff};
         float zt = 0.0f, bad = 0.0f;
         for (int c = rows.lane; c < width; c += rows.size) {
-            const float v = z[at + c];
+            const float v = get(z + at + c);
             if (v != v) bad = v;
             if (c == t) zt = v;
             else if (v > rival.top) rival = {v, c};
         }
         rival = group_peak(rival, rows.size);
         zt = group_sum(zt + bad, rows.size);
-        const float lead = m - zt + rival.top, each = lead < 0.0f ? 0.0f : lead, share = each > 0.0f ? inverse : 0.0f;
+        const float lead = m - zt + rival.top, each = lead < 0.0f ? 0.0f : lead, share = each > 0.0f ? scaled : 0.0f;
         for (int c = rows.lane; c < width; c += rows.size)
-            dz[at + c] = c == t ? -share : c == rival.at ? share : 0.0f;
+            put(dz + at + c, c == t ? -share : c == rival.at ? share : 0.0f);
         if (width && rows.lane == 0) {
             sum += each;
             right += zt > rival.top || (zt == rival.top && t < rival.at);
         }
     }
-    finish(sum, right, inverse, part, loss, correct, boxes);
+    finish(sum, right, inverse, out, boxes);
 }
 
 enum { MSE, BCE };
@@ -166,11 +90,11 @@ template <int LOSS> __device__ __forceinline__ float of_value(float z, float y, 
 
 template <int LOSS>
 __device__ __forceinline__ void of_classes(
-    const float *z, const int *target, float *dz, float *part, float *loss, int *correct, int R, int C, int log_g,
+    const real *z, const int *target, real *dz, const Batch &out, const Scaling *scaling, int R, int C, int log_g,
     float *boxes)
 {
-    const Rows rows = rows_of(log_g);
-    const float inverse = 1.0f / ((float)R * (float)C);
+    const Groups rows = groups_of(log_g);
+    const float inverse = 1.0f / ((float)R * (float)C), scaled = inverse * scale_of(scaling);
     float sum = 0.0f;
     int right = 0;
     for (int first = rows.warp_row; first < R; first += rows.all) {
@@ -178,77 +102,63 @@ __device__ __forceinline__ void of_classes(
         Peak peak = {-infinity(), 0x7fffffff};
         for (int c = rows.lane; c < width; c += rows.size) {
             const size_t i = (size_t)r * C + c;
-            const float v = z[i];
+            const float v = get(z + i);
             float d;
             if (v > peak.top) peak = {v, c};
-            sum += of_value<LOSS>(v, C == 1 ? (float)t : c == t ? 1.0f : 0.0f, inverse, d);
-            dz[i] = d;
+            sum += of_value<LOSS>(v, C == 1 ? (float)t : c == t ? 1.0f : 0.0f, scaled, d);
+            put(dz + i, d);
         }
         peak = group_peak(peak, rows.size);
         if (width && rows.lane == 0) right += C > 1 ? peak.at == t : LOSS == BCE && (peak.top > 0.0f) == t;
     }
-    finish(sum, right, inverse, part, loss, correct, boxes);
+    finish(sum, right, inverse, out, boxes);
 }
 
 template <int LOSS>
 __device__ __forceinline__ void of_values(
-    const float *z, const float *y, float *dz, float *part, float *loss, int *correct, int n, int ones,
-    float *boxes)
+    const real *z, const float *y, real *dz, const Batch &out, const Scaling *scaling, int n, int ones, float *boxes)
 {
-    const float inverse = 1.0f / (float)n;
+    const float inverse = 1.0f / (float)n, scaled = inverse * scale_of(scaling);
     float sum = 0.0f;
     int right = 0;
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (u32)n; i += gridDim.x * blockDim.x) {
-        const float v = z[i], t = y[i];
+        const float v = get(z + i), t = y[i];
         float d;
-        sum += of_value<LOSS>(v, t, inverse, d);
-        dz[i] = d;
+        sum += of_value<LOSS>(v, t, scaled, d);
+        put(dz + i, d);
         right += LOSS == BCE && ones && (v > 0.0f ? 1.0f : 0.0f) == t;
     }
-    finish(sum, right, inverse, part, loss, correct, boxes);
+    finish(sum, right, inverse, out, boxes);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) mse_classes_f32(
-    const float *z, const int *target, float *dz, float *part, float *loss, int *correct, int R, int C, int log_g)
+    const real *z, const int *target, real *dz, BATCH, int R, int C, int log_g)
 {
     __shared__ float boxes[64];
-    of_classes<MSE>(z, target, dz, part, loss, correct, R, C, log_g, boxes);
+    const Batch out = MAKE_BATCH;
+    of_classes<MSE>(z, target, dz, out, scaling, R, C, log_g, boxes);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) bce_classes_f32(
-    const float *z, const int *target, float *dz, float *part, float *loss, int *correct, int R, int C, int log_g)
+    const real *z, const int *target, real *dz, BATCH, int R, int C, int log_g)
 {
     __shared__ float boxes[64];
-    of_classes<BCE>(z, target, dz, part, loss, correct, R, C, log_g, boxes);
+    const Batch out = MAKE_BATCH;
+    of_classes<BCE>(z, target, dz, out, scaling, R, C, log_g, boxes);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) mse_values_f32(
-    const float *z, const float *target, float *dz, float *part, float *loss, int *correct, int n, int ones)
+    const real *z, const float *target, real *dz, BATCH, int n, int ones)
 {
     __shared__ float boxes[64];
-    of_values<MSE>(z, target, dz, part, loss, correct, n, ones, boxes);
+    const Batch out = MAKE_BATCH;
+    of_values<MSE>(z, target, dz, out, scaling, n, ones, boxes);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) bce_values_f32(
-    const float *z, const float *target, float *dz, float *part, float *loss, int *correct, int n, int ones)
+    const real *z, const float *target, real *dz, BATCH, int n, int ones)
 {
     __shared__ float boxes[64];
-    of_values<BCE>(z, target, dz, part, loss, correct, n, ones, boxes);
-}
-
-extern "C" __global__ void loss_fold_f32(const float *__restrict__ part, float *loss, int *correct, int S)
-{
-    __shared__ float boxes[64];
-    float sum = 0.0f;
-    int right = 0;
-    for (int s = threadIdx.x; s < S; s += blockDim.x) {
-        sum += part[2 * s];
-        right += __float_as_int(part[2 * s + 1]);
-    }
-    sum = block_sum(sum, boxes);
-    right = block_sum(right, reinterpret_cast<int *>(boxes + 32));
-    if (threadIdx.x == 0) {
-        *loss = sum;
-        *correct = right;
-    }
+    const Batch out = MAKE_BATCH;
+    of_values<BCE>(z, target, dz, out, scaling, n, ones, boxes);
 }

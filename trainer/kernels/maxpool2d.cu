@@ -2,20 +2,20 @@
  *   forward    y[n,i,j,c] = max_uv x[n, i*SH+u-PT, j*SW+v-PL, c] over the taps inside; index = u*KW+v, the first in
  *              row order among equal values
  *   backward   dx[n,h,w,c] = add + sum of dy over the windows whose index is this pixel: a gather, each dx written once
- * x, dx, add (N,H,W,C)  y, dy, index (N,Ho,Wo,C)   float32, index one byte; index NULL in forward: not kept
+ * x, dx, add (N,H,W,C)  y, dy, index (N,Ho,Wo,C)   real, index one byte; index NULL in forward: not kept
  * Macros    KH KW SH SW PT PL (kernel, stride, padding at top and left); VEC: 4 where C is a multiple of 4, else 1
  * Launch    forward: x covers Wo * C/V, y covers N * Ho. backward: a thread owns a cell of SH x SW pixels, the ones
  *           that the same windows see: x covers Wc * C/V, y covers N * Hc, Hc = ceil((H + PT) / SH). block: any
  * Aliasing  dx may be add; nothing else overlaps
  * Order     backward adds in the order of the taps
- * Cost      forward 4 bytes a pixel read, 5 a window written; backward 5 a window read, 4 a pixel written
+ * Cost      forward reads each pixel and writes each window with its index; backward the reverse
  */
 #include "common.cuh"
 
 enum { V = VEC };
 
 extern "C" __global__ void maxpool2d_forward_f32(
-    const float *__restrict__ x, float *__restrict__ y, u8 *__restrict__ index, int N, int H, int W, int C, int Ho,
+    const real *__restrict__ x, real *__restrict__ y, u8 *__restrict__ index, int N, int H, int W, int C, int Ho,
     int Wo)
 {
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
@@ -28,7 +28,7 @@ extern "C" __global__ void maxpool2d_forward_f32(
 #pragma unroll (KH * KW <= 25 ? KH : 1)
         for (int u = 0; u < KH; u++) {
             if (h0 + u < 0 || h0 + u >= H) continue;
-            const float *line = x + ((size_t)n * H + h0 + u) * W * C + c;
+            const real *line = x + ((size_t)n * H + h0 + u) * W * C + c;
 #pragma unroll (KH * KW <= 25 ? KW : 1)
             for (int v = 0; v < KW; v++) {
                 if (w0 + v < 0 || w0 + v >= W) continue;
@@ -53,7 +53,7 @@ extern "C" __global__ void maxpool2d_forward_f32(
 enum { MH = (KH + SH - 1) / SH, MW = (KW + SW - 1) / SW, SMALL = SH * SW * MH * MW <= 36 };
 
 extern "C" __global__ void maxpool2d_backward_f32(
-    const float *__restrict__ dy, const u8 *__restrict__ index, const float *add, float *dx, int N, int H, int W, int C,
+    const real *__restrict__ dy, const u8 *__restrict__ index, const real *add, real *dx, int N, int H, int W, int C,
     int Ho, int Wo, int Hc, int Wc)
 {
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;

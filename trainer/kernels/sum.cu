@@ -1,7 +1,7 @@
 /* sum: two tensors added, where a gradient comes from several nodes; and partial sums folded into one.
  *   sum    y[i] = a[i] + b[i]
  *   fold   out[i] = (accumulate ? out[i] : 0) + sum_s part[s, i]; the first n1 sums go to out1, the other n2 to out2
- * a, b, y (n)   part (S, n1 + n2)   out1 (n1)   out2 (n2)   float32; out1, out2 NULL: not asked for
+ * a, b, y (n) real   part (S, n1 + n2)   out1 (n1)   out2 (n2) float; out1, out2 NULL: not asked for
  * Launch    sum: grid and block any; four values at a time, the tail one by one. fold: grid ceil((n1 + n2) / 32), block
  *           (32 k): each of k groups sums every k-th part of 32 values
  * Aliasing  y may be a or b; the outputs of fold overlap nothing
@@ -9,17 +9,20 @@
  */
 #include "common.cuh"
 
-extern "C" __global__ void sum_f32(const float *a, const float *b, float *y, int n)
+template <int V> __device__ __forceinline__ void sum(const real *a, const real *b, real *y, size_t i)
+{
+    Pack<V> p = load<V>(a + i);
+    const Pack<V> q = load<V>(b + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) p.v[k] += q.v[k];
+    store(y + i, p);
+}
+
+extern "C" __global__ void sum_f32(const real *a, const real *b, real *y, int n)
 {
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
-    for (u32 q = first; q < (u32)n / 4; q += stride) {
-        Pack<4> p = load<4>(a + 4 * (size_t)q);
-        const Pack<4> r = load<4>(b + 4 * (size_t)q);
-#pragma unroll
-        for (int k = 0; k < 4; k++) p.v[k] += r.v[k];
-        store(y + 4 * (size_t)q, p);
-    }
-    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) y[i] = a[i] + b[i];
+    for (u32 q = first; q < (u32)n / 4; q += stride) sum<4>(a, b, y, 4 * (size_t)q);
+    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) sum<1>(a, b, y, i);
 }
 
 extern "C" __global__ void __launch_bounds__(1024) fold_f32(

@@ -40,6 +40,11 @@ class Tile:
         """Whether the registers of a thread also hold what finding the pixels of a strided dgrad takes."""
         return 65536 // (self.threads * self.blocks) >= 2 * self.tm * self.tn + 16
 
+    @property
+    def part(self) -> int:
+        """Floats of one part of a tile's sum (PART of gemm.cuh)."""
+        return self.bm * self.bn + self.bm
+
     def cover(self, M: int, N: int) -> int:
         return blocks(M, self.bm) * blocks(N, self.bn)
 
@@ -55,13 +60,18 @@ TILES = (
     Tile(32, 32, 32, 4, 4, 4, 3, 0.40),  # few results with long sums: 4 slices of the sum in one block
     Tile(16, 16, 64, 4, 2, 8, 3, 0.20),  # very few results: 8 slices
 )
+LARGEST = Tile(256, 128, 8, 16, 8, 1, 1, 0.80)  # 128 results a thread, one block to a multiprocessor: linear alone has it
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 KEPT = 8  # variants of a part worth measuring
 SCRATCH_LIMIT = 4 << 20  # floats that parts of a sum may take: memory is what small cards lack
+COUNTERS = 4096  # of the role "counters": int32, zero between launches; a launch counts the parts of a tile in one
+LAST_BLOCK = 1 << 15  # floats that the last block of a tile adds faster than a second launch of all multiprocessors
 
 # Cycles of a multiprocessor, for choosing only: what a step waits for memory when nothing else runs, what a launch
-# costs, and the floats all multiprocessors together move in a cycle to and from scratch.
+# costs, and the floats all multiprocessors together move in a cycle to and from scratch. The last block of a tile
+# waits JOIN cycles to be told so, and moves LAST_FLOATS a cycle.
 STEP_WAIT, LAUNCH, SCRATCH_FLOATS = 700, 2500, 600
+JOIN, LAST_FLOATS = 1500, 10
 
 
 def cost(t: Tile, M: int, N: int, steps: int, splits: int, sms: int) -> float:
@@ -70,18 +80,33 @@ def cost(t: Tile, M: int, N: int, steps: int, splits: int, sms: int) -> float:
     part = blocks(steps, splits)
     compute = per_sm * part * (t.bm * t.bn * t.bk) / (128 * t.share)
     waiting = blocks(per_sm, t.blocks) * part * STEP_WAIT
-    second = LAUNCH + M * N * splits * 2 / SCRATCH_FLOATS if splits > 1 else 0
-    return LAUNCH + max(compute, waiting) + second
+    if splits == 1:
+        adding = 0.0
+    elif joins(t, t.cover(M, N), splits):
+        adding = JOIN + t.part * splits / LAST_FLOATS
+    else:
+        adding = LAUNCH + M * N * splits * 2 / SCRATCH_FLOATS
+    return LAUNCH + max(compute, waiting) + adding
 
 
 def ranked(
-    M: int, N: int, steps_of: Callable[[Tile], int], sms: int, splits: Iterable[int] = SPLITS
+    M: int,
+    N: int,
+    steps_of: Callable[[Tile], int],
+    sms: int,
+    splits: Iterable[int] = SPLITS,
+    among: Iterable[Tile] = TILES,
 ) -> list[tuple[Tile, int]]:
     """(tile, splits) by expected time; of each tile its best two. steps_of(tile): steps of its whole sum."""
     sms, limit = sms or DEFAULT_SMS, SCRATCH_LIMIT
     found: list[tuple[float, Tile, int]] = []
-    for t in TILES:
+    for t in among:
         steps = steps_of(t)
         mine = [(cost(t, M, N, steps, z, sms), t, z) for z in splits if z == 1 or z <= steps and z * M * N <= limit]
         found += sorted(mine, key=lambda c: c[0])[:2]
     return [(t, z) for _, t, z in sorted(found, key=lambda c: c[0])][:KEPT]
+
+
+def joins(t: Tile, count: int, splits: int) -> bool:
+    """Whether the last block of each of `count` tiles adds the parts of its sum, instead of a second launch."""
+    return count <= COUNTERS and t.part * splits <= LAST_BLOCK

@@ -1,14 +1,22 @@
-/* update: all weights at once, and the norm of the gradients (formulas: optimizers.py; order: scale, clip, norm, clip).
- *   g = clamp(gradients * step.grad_scale, clip_value) * min(1, clip_norm / norm), norm = sqrt(sum g^2) before the last
+/* update: all weights at once, or those of one tensor, and the norm of the gradients (formulas: optimizers.py; order:
+ * scale, clip, norm, clip).
+ *   g = clamp(gradients * grad_scale, clip_value) * min(1, clip_norm / norm), norm = sqrt(sum g^2) before the last
  *   sgd       g += wd w; w -= lr g
  *   momentum  g += wd w; v = mu v + g; w -= lr v, with nesterov lr (g + mu v)
  *   adam      g += wd w (decoupled: w *= 1 - lr wd); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
  *             w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+ * lr, t, grad_scale: of step. With scaling (not NULL) gradients are also divided by its scale, t does not count skipped
+ * updates, and where a gradient is infinite or no number nothing is updated
+ *   scaling, then: skipped += 1 and the scale halves (not below 1); after GROWTH good updates in a row it doubles (not
+ *   above MOST)
  * weights, gradients, states (n)   float32, tensors at multiples of 16 bytes, zeros between them; gradients only read
  * bounds (count) int32: where decay begins and ends in turn, in units of 16 bytes; wd 0: not read
- * partials  float64: sums of g^2. S > 0: these S hold the norm already (gradient_norm_f32 has run); S = 0: there is no
- *           clip_norm, and block b writes its own sum to partials[b]. advance.cu makes the norm of them
- * Launch    grid: as many as partials has room for; block: a multiple of 32; four values a thread, the tail one by one
+ * partials (history_rows, in_row) float64: sums of g^2, those of this update in the row of step.cursor (history_rows 1:
+ *           in the first); their sum is the norm's square, which the host takes when it reads the history. S > 0:
+ *           gradient_norm_f32 has written them already, as scaling and clip_norm (0: none) need it; S = 0: block b
+ *           writes its own sum
+ * counter   of gradient_norm_f32, with scaling
+ * Launch    grid: the sums of this update; block: a multiple of 32; four values a thread, the tail one by one
  * Order     a thread sums its own values in ascending order, in float64, then block_sum
  * Cost      reads w, g and the states, writes w and the states: 12, 20 or 28 bytes a weight; the norm reads 4 more
  */
@@ -32,28 +40,64 @@ __device__ __forceinline__ Pack<V> gradient(const float *from, size_t i, float s
     return g;
 }
 
-extern "C" __global__ void __launch_bounds__(256) gradient_norm_f32(
-    const float *__restrict__ gradients, const Step *__restrict__ step, double *partials, int n, float clip_value)
+/* The squares of V gradients. tell: an infinite one makes the sum no number, though it is clamped. */
+template <int V>
+__device__ __forceinline__ void add_squares(const float *from, size_t i, float scale, float limit, bool tell,
+                                            double &squares)
 {
-    __shared__ double box[32];
-    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
-    double squares = 0.0;
-#pragma unroll 4
-    for (u32 q = first; q < (u32)n / 4; q += stride)
-        gradient<4>(gradients, 4 * (size_t)q, step->grad_scale, clip_value, squares);
-    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride)
-        gradient<1>(gradients, i, step->grad_scale, clip_value, squares);
-    squares = block_sum(squares, box);
-    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
+    gradient<V>(from, i, scale, limit, squares);
+    if (!tell) return;
+    const Pack<V> g = load<V>(from + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) squares += (double)(g.v[k] - g.v[k]);
 }
 
-/* What the gradients are multiplied by to have at most the norm clip_norm. */
-__device__ __forceinline__ float norm_factor(const double *partials, int S, float clip_norm, double *box)
+__device__ __forceinline__ double sum_partials(const double *partials, int S, double *box)
 {
     double sum = 0.0;
     for (int s = threadIdx.x; s < S; s += blockDim.x) sum += partials[s];
-    const double norm = sqrt(block_sum(sum, box));
-    return norm > (double)clip_norm ? (float)((double)clip_norm / norm) : 1.0f;
+    return block_sum(sum, box);
+}
+
+/* What follows from the sum of squares, for this update and for the scale of the next step. */
+__device__ __forceinline__ void rescale(Scaling *scaling, double squares)
+{
+    enum { GROWTH = 2000 };
+    const float MOST = 16777216.0f;
+    if (squares - squares != 0.0) { /* infinite, or no number */
+        scaling->inverse = 0.0f;
+        scaling->skipped++;
+        scaling->good = 0;
+        scaling->scale = fmaxf(0.5f * scaling->scale, 1.0f);
+        return;
+    }
+    scaling->inverse = 1.0f / scaling->scale;
+    if (++scaling->good == GROWTH) {
+        scaling->good = 0;
+        scaling->scale = fminf(2.0f * scaling->scale, MOST);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) gradient_norm_f32(
+    const float *__restrict__ gradients, const Step *__restrict__ step, Scaling *scaling, double *partials,
+    int *counter, int n, int history_rows, int in_row, float clip_value)
+{
+    __shared__ double box[32];
+    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    const float scale = scaling ? step->grad_scale / scaling->scale : step->grad_scale;
+    const bool tell = scaling != nullptr;
+    partials += history_row(step, history_rows) * in_row;
+    double squares = 0.0;
+#pragma unroll 4
+    for (u32 q = first; q < (u32)n / 4; q += stride)
+        add_squares<4>(gradients, 4 * (size_t)q, scale, clip_value, tell, squares);
+    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride)
+        add_squares<1>(gradients, i, scale, clip_value, tell, squares);
+    squares = block_sum(squares, box);
+    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
+    if (!scaling || !last_block(counter, gridDim.x)) return;
+    squares = sum_partials(partials, gridDim.x, box);
+    if (threadIdx.x == 0) rescale(scaling, squares);
 }
 
 /* Whether unit q decays: an odd number of bounds are at most q. */
@@ -125,57 +169,74 @@ template <int V> __device__ __forceinline__ void apply(const Adam &r, size_t i, 
     store(r.square + i, v);
 }
 
-template <class RULE>
-__device__ __forceinline__ void update(
-    const RULE &rule, const float *gradients, const Step *step, const int *bounds, double *partials, int n, int count,
-    int S, float wd, float clip_value, float clip_norm, double *box)
+/* What all rules share. */
+#define SHARED                                                                                                    \
+    const float *gradients, const Step *step, const Scaling *scaling, const int *bounds, double *partials, int n, \
+        int count, int S, int history_rows, int in_row, float wd, float clip_value, float clip_norm
+#define MAKE_JOB                                                                                                  \
+    {gradients, bounds, partials + history_row(step, history_rows) * in_row, n, count, S,                         \
+     scaling ? step->grad_scale * scaling->inverse : step->grad_scale, wd, clip_value, clip_norm}
+
+struct Job {
+    const float *gradients;
+    const int *bounds;
+    double *partials;
+    int n, count, S;
+    float scale, wd, clip_value, clip_norm;
+};
+
+template <class RULE> __device__ __forceinline__ void update(const RULE &rule, const Job &j, double *box)
 {
-    const float factor = S > 0 ? norm_factor(partials, S, clip_norm, box) : 1.0f, scale = step->grad_scale;
-    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    if (j.scale == 0.0f) return; /* the gradients overflowed */
+    float factor = 1.0f;
+    if (j.S > 0 && j.clip_norm > 0.0f) {
+        const double norm = sqrt(sum_partials(j.partials, j.S, box));
+        if (norm > (double)j.clip_norm) factor = (float)((double)j.clip_norm / norm);
+    }
+    const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x, n = j.n;
     double squares = 0.0;
-    for (u32 q = first; q < (u32)n / 4; q += stride) {
-        Pack<4> g = gradient<4>(gradients, 4 * (size_t)q, scale, clip_value, squares);
+    for (u32 q = first; q < n / 4; q += stride) {
+        Pack<4> g = gradient<4>(j.gradients, 4 * (size_t)q, j.scale, j.clip_value, squares);
 #pragma unroll
         for (int k = 0; k < 4; k++) g.v[k] *= factor;
-        apply(rule, 4 * (size_t)q, g, wd != 0.0f && decays(bounds, count, q) ? wd : 0.0f);
+        apply(rule, 4 * (size_t)q, g, j.wd != 0.0f && decays(j.bounds, j.count, q) ? j.wd : 0.0f);
     }
-    for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) {
-        Pack<1> g = gradient<1>(gradients, i, scale, clip_value, squares);
+    for (u32 i = n / 4 * 4 + first; i < n; i += stride) {
+        Pack<1> g = gradient<1>(j.gradients, i, j.scale, j.clip_value, squares);
         g.v[0] *= factor;
-        apply(rule, (size_t)i, g, wd != 0.0f && decays(bounds, count, i / 4) ? wd : 0.0f);
+        apply(rule, (size_t)i, g, j.wd != 0.0f && decays(j.bounds, j.count, i / 4) ? j.wd : 0.0f);
     }
-    if (S > 0) return;
+    if (j.S > 0) return;
     squares = block_sum(squares, box);
-    if (threadIdx.x == 0) partials[blockIdx.x] = squares;
+    if (threadIdx.x == 0) j.partials[blockIdx.x] = squares;
 }
 
-extern "C" __global__ void __launch_bounds__(256) update_sgd_f32(
-    float *weights, const float *gradients, const Step *step, const int *bounds, double *partials, int n, int count,
-    int S, float wd, float clip_value, float clip_norm)
+extern "C" __global__ void __launch_bounds__(256) update_sgd_f32(float *weights, SHARED)
 {
     __shared__ double box[32];
+    const Job job = MAKE_JOB;
     const Sgd rule = {weights, step->lr};
-    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+    update(rule, job, box);
 }
 
 extern "C" __global__ void __launch_bounds__(256) update_momentum_f32(
-    float *weights, float *velocity, const float *gradients, const Step *step, const int *bounds, double *partials,
-    int n, int count, int S, float wd, float clip_value, float clip_norm, float mu, int nesterov)
+    float *weights, float *velocity, SHARED, float mu, int nesterov)
 {
     __shared__ double box[32];
+    const Job job = MAKE_JOB;
     const Momentum rule = {weights, velocity, step->lr, mu, nesterov};
-    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+    update(rule, job, box);
 }
 
 /* log_b1, log_b2: natural logarithms. 1 - b^t = -expm1(t log b) loses no digits while b^t is near 1. */
 extern "C" __global__ void __launch_bounds__(256) update_adam_f32(
-    float *weights, float *m, float *v, const float *gradients, const Step *step, const int *bounds, double *partials,
-    int n, int count, int S, float wd, float clip_value, float clip_norm, float b1, float b1_rest, float log_b1,
-    float b2, float b2_rest, float log_b2, float eps, int decoupled)
+    float *weights, float *m, float *v, SHARED, float b1, float b1_rest, float log_b1, float b2, float b2_rest,
+    float log_b2, float eps, int decoupled)
 {
     __shared__ double box[32];
-    const float t = (float)step->t, lr = step->lr;
+    const Job job = MAKE_JOB;
+    const float t = (float)(step->t - (scaling ? scaling->skipped : 0)), lr = step->lr;
     const float rate = lr / -expm1f(t * log_b1), root = 1.0f / sqrtf(-expm1f(t * log_b2));
     const Adam rule = {weights, m, v, lr, b1, b1_rest, b2, b2_rest, eps, rate, root, decoupled};
-    update(rule, gradients, step, bounds, partials, n, count, S, wd, clip_value, clip_norm, box);
+    update(rule, job, box);
 }

@@ -20,7 +20,7 @@ __all__ = ["OPS", "Attr", "Attrs", "Op", "Shape", "ShapeError", "activations", "
 
 def _discover() -> dict[str, ModuleType]:
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    found = sorted((m for m in modules if hasattr(m, "OP")), key=lambda m: m.OP.id)
+    found = sorted((m for m in modules if hasattr(m, "OP")), key=lambda m: (m.OP.fused, abs(m.OP.id)))
     for m in found:
         for part in ("out_shape", "macs", "forward", "backward", "CASES"):
             if not hasattr(m, part):

@@ -43,29 +43,53 @@ def macs(a, x, y):
 
 
 def forward(a, x, gamma, beta, running_mean, running_var):
+    return act.apply(a.activation, scaled(a, x, gamma, beta, running_mean, running_var), a.alpha)
+
+
+def scaled(a, x, gamma, beta, running_mean, running_var):
     scale = gamma / np.sqrt(running_var + x.dtype.type(a.eps))
-    return act.apply(a.activation, x * scale + (beta - running_mean * scale), a.alpha)
+    return x * scale + (beta - running_mean * scale)
 
 
 def forward_train(a, x, gamma, beta, running_mean, running_var):
+    aux = statistics(a, x, running_mean, running_var)
+    return forward_again(a, x, gamma, beta, aux["mean"], aux["inv_std"]), aux
+
+
+def statistics(a, x, running_mean, running_var):
+    """Of this batch, and the running averages after it."""
     axes, m = tuple(range(x.ndim - 1)), x.dtype.type(a.momentum)
     count = x.size // x.shape[-1]
     mean, var = x.mean(axes), x.var(axes)
-    inv_std = 1 / np.sqrt(var + x.dtype.type(a.eps))
-    h = (x - mean) * (inv_std * gamma) + beta
     unbiased = var * x.dtype.type(count / max(count - 1, 1))
-    return act.apply(a.activation, h, a.alpha), {
+    return {
         "mean": mean,
-        "inv_std": inv_std,
+        "inv_std": 1 / np.sqrt(var + x.dtype.type(a.eps)),
         "running_mean": (1 - m) * running_mean + m * mean,
         "running_var": (1 - m) * running_var + m * unbiased,
     }
 
 
-def backward(a, dy, x, gamma, mean, inv_std, y):
+def forward_again(a, x, gamma, beta, mean, inv_std):
+    return act.apply(a.activation, normalised(x, gamma, beta, mean, inv_std), a.alpha)
+
+
+def normalised(x, gamma, beta, mean, inv_std):
+    return (x - mean) * (inv_std * gamma) + beta
+
+
+def backward(a, dy, x, gamma, beta, mean, inv_std):
+    """y is computed again from x for the mask, so it need not be kept."""
+    dh = dy
+    if a.activation != "none":
+        y = forward_again(a, x, gamma, beta, mean, inv_std)
+        dh = act.backward_from_output(a.activation, dy, y, a.alpha)
+    return gradients(dh, x, gamma, mean, inv_std)
+
+
+def gradients(dh, x, gamma, mean, inv_std):
     """With xh = (x-mean)*inv_std: dx = gamma*inv_std * (dh - mean(dh) - xh * mean(dh*xh))."""
     axes = tuple(range(x.ndim - 1))
-    dh = act.backward_from_output(a.activation, dy, y, a.alpha)
     xh = (x - mean) * inv_std
     dgamma, dbeta, count = (dh * xh).sum(axes), dh.sum(axes), x.dtype.type(x.size // x.shape[-1])
     dx = gamma * inv_std * (dh - dbeta / count - xh * (dgamma / count))

@@ -6,6 +6,8 @@ An operator is one module of this folder. It holds
   macs          (a, x, y) -> multiply-accumulates of one sample
   forward       (a, x[, x2], *weights) -> y           the definition, as used for inference
   forward_train (a, ...) -> (y, aux)                  only where training differs or saves something
+  forward_again (a, ...) -> y                         only where forward_train changes state: the bits of its y once
+                                                      more, from what it kept; elsewhere forward_train's y serves
   backward      (a, dy, ...) -> {"x": dx, "weight": dweight, ...}
   CASES         what the tests run: attributes, and `x`, the input shape without the batch
 
@@ -80,7 +82,7 @@ class Aux:
 
 @dataclass(frozen=True)
 class Op:
-    """The facts of one operator. `id` is written to files: never reused, never changed."""
+    """The facts of one operator. `id` is written to files: never reused or changed; below 0: no file has it."""
 
     name: str
     id: int
@@ -94,9 +96,15 @@ class Op:
     backward_inplace: bool = False  # dx may overwrite dy
     view: bool = False  # y is x under another shape; nothing runs
     training_only: bool = False  # absent at inference
+    fused: bool = False  # made by fuse.py alone: no blueprint has it, no file, no C code; its id is below 0
     layout: str = "none"  # how the exporter lays out the weights: none, panels, depthwise, vectors
     inferred: tuple[tuple[str, int], ...] = ()  # blueprint keys checked against an axis of x: ("in_features", -1)
     tolerance: tuple[float, float] = (1e-5, 1e-5)  # (absolute, relative) against the float64 definition
+
+    @property
+    def in_files(self) -> bool:
+        """Whether a model file may hold it."""
+        return not (self.training_only or self.fused)
 
     @property
     def record_attrs(self) -> tuple[Attr, ...]:

@@ -43,6 +43,29 @@ CONV = {"type": "conv2d", "out_channels": 4, "kernel_size": 3, "padding": 1, "ac
 POOL = {"type": "maxpool2d", "kernel_size": 2, "stride": 2}
 SMALL = [CONV, POOL, {"type": "flatten"}, {"type": "linear", "out_features": 3}]
 
+RESIDUAL = [
+    {"type": "conv2d", "out_channels": 3, "kernel_size": 3, "padding": 1, "activation": "tanh"},
+    {"type": "residual", "name": "block", "activation": "sigmoid", "layers": [
+        {"type": "conv2d", "out_channels": 3, "kernel_size": 3, "padding": 1, "name": "inner"}]},
+    {"type": "residual", "name": "plain", "layers": [{"type": "conv2d", "out_channels": 3, "kernel_size": 1}]},
+    {"type": "avgpool2d", "kernel_size": 2},
+    {"type": "flatten"},
+    {"type": "linear", "out_features": 3},
+]  # fmt: skip
+
+NESTED = [  # a tensor that several paths pass their gradients on to, with and without a launch between
+    {"type": "conv2d", "out_channels": 2, "kernel_size": 1},
+    {"type": "residual", "layers": [
+        {"type": "residual", "layers": [{"type": "conv2d", "out_channels": 2, "kernel_size": 1, "activation": "tanh"}]},
+        {"type": "residual", "activation": "relu", "layers": [
+            {"type": "residual", "layers": [{"type": "depthwise_conv2d", "kernel_size": 3, "padding": 1}]}]}]},
+    {"type": "flatten"},
+    {"type": "linear", "out_features": 5},
+    {"type": "residual", "layers": [{"type": "flatten"}]},
+    {"type": "residual", "layers": [{"type": "residual", "layers": [{"type": "dropout", "rate": 0.2}]}]},
+    {"type": "linear", "out_features": 3},
+]  # fmt: skip
+
 EVERYTHING = [
     {"type": "conv2d", "out_channels": 6, "kernel_size": 3, "padding": "same"},
     {"type": "batchnorm", "activation": "relu"},

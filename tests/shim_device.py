@@ -23,11 +23,23 @@ class ShimDevice:
     def upload(self, address, array):
         ctypes.memmove(address, np.ascontiguousarray(array).ctypes.data, array.nbytes)
 
+    def zero(self, address, size):
+        ctypes.memset(address, 0, size)
+
+    def copy(self, source, target, size):
+        ctypes.memmove(target, source, size)
+
     def download(self, address, array):
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
     def synchronize(self):
         pass
+
+    def pinned(self, size):
+        return np.full(size, 0xFF, np.uint8)
+
+    def lane(self, slots):
+        return Lane(self, slots)
 
     def launch(self, call, addresses):
         entry = cushim._entry(call.kernel.file, call.kernel.defines, call.kernel.name)
@@ -53,3 +65,22 @@ class ShimDevice:
                 self.launch(call, addresses)
 
         return replay
+
+
+class Lane:
+    """A card's copies beside the launches, as late as the rules allow: a page is read when its slot is used."""
+
+    def __init__(self, device, slots):
+        self.device, self.pages, self.in_use = device, {}, set()
+        self.slots = slots
+
+    def free(self, slot):
+        assert slot not in self.pages, "the page has not been read yet"
+
+    def send(self, slot, address, page):
+        assert 0 <= slot < self.slots
+        self.device.upload(address, page)
+        self.pages[slot] = page
+
+    def used(self, slot):
+        self.pages.pop(slot)[:] = 0xFF  # the host fills it anew

@@ -14,6 +14,7 @@ from litenet.trainer.kernels import calls_gemm
 from litenet.trainer.kernels.choose import CANDIDATES, Choice
 from litenet.trainer.kernels.source import FOLDER, source
 from litenet.trainer.losses import make_loss
+from litenet.trainer.machine import Machine
 from litenet.trainer.plan import Needs, plan_training
 from litenet.trainer.session import start
 
@@ -111,5 +112,5 @@ def test_cuda_without_cupy_is_one_sentence(tmp_path, monkeypatch):
 
     blueprint = net([{"type": "flatten"}, {"type": "linear", "out_features": 10}])
     with pytest.raises(UserError, match="needs CuPy, which is not installed"):
-        start(blueprint, "digits", {}, tmp_path / "run", device="cuda")
+        start(blueprint, "digits", {}, tmp_path / "run", machine=Machine("cuda"))
     assert not (tmp_path / "run").exists()

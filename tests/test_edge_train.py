@@ -156,7 +156,7 @@ def test_options_overrule_the_blueprint(here):
     assert json.loads((here / "run" / "config.json").read_text())["settings"] == {
         "epochs": 1, "batch_size": 3, "learning_rate": 0.5, "schedule": {"type": "cosine"}, "warmup": 1.0,
         "accumulation": 2, "clip_norm": 2.0, "clip_value": 0.5, "validation_split": 0.2, "seed": 9,
-        "early_stopping": {"patience": 4, "min_delta": 0.0, "monitor": "loss"}}  # fmt: skip
+        "early_stopping": {"patience": 4, "min_delta": 0.0, "monitor": "loss"}, "augmentation": None}  # fmt: skip
 
 
 def test_early_stopping_given_as_a_number_keeps_the_blueprints_other_rules(here):
@@ -483,7 +483,7 @@ def test_a_run_that_diverges_is_ended_with_one_sentence(here, capsys):
     assert train("--lr", 100, "--out", "run", blueprint=name, data="line.npz") == 1
     *_, last, remedy = capsys.readouterr().err.splitlines()
     assert re.match(r"edge-train: The (loss|norm of the gradients) became (nan|inf) in epoch 1, batch \d+\.", last)
-    assert remedy == "  Lower the learning rate, or add --clip-norm 1. What was saved before is kept."
+    assert remedy == "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is kept."
 
 
 # ---- resume

@@ -18,12 +18,13 @@ from nets import net
 
 from litenet.trainer import checkpoint
 from litenet.trainer import session as sessions
+from litenet.trainer.base import Evaluation
 from litenet.trainer.cli import main
 from litenet.trainer.data.dataset import Dataset
 from litenet.trainer.errors import UserError
 from litenet.trainer.loop import Events, Progress, fit
 from litenet.trainer.settings import settings_for
-from litenet.trainer.trainer import Evaluation, Trainer
+from litenet.trainer.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -351,7 +352,7 @@ def test_a_loss_or_gradient_that_is_no_number_ends_the_run_with_place_and_remedy
         run(trainer, settings, save=saved.append)
     assert str(error.value) == (
         f"The {what} in epoch 1, batch 2.\n"
-        "  Lower the learning rate, or add --clip-norm 1. What was saved before is kept."
+        "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is kept."
     )
     assert saved == []
 
@@ -397,7 +398,9 @@ CONFIGS = {
     "momentum, accumulation, clipping": {
         "optimizer": {"type": "sgd", "momentum": 0.9, "weight_decay": 1e-3}, "accumulation": 2, "clip_norm": 0.5,
         "schedule": "one_cycle"},
-    "adam, used up at once": {"optimizer": "adam", "schedule": "cosine", "warmup": 2},
+    "adam, used up at once, augmentation": {
+        "optimizer": "adam", "schedule": "cosine", "warmup": 2,
+        "augmentation": {"flip": "alternate", "translate": 1, "cutout": 2}},
     "nesterov, no validation": {
         "optimizer": "nesterov", "clip_value": 0.05, "validation_split": 0, "early_stopping": 2},
 }  # fmt: skip
@@ -407,7 +410,7 @@ def blueprint_of(config="momentum, accumulation, clipping", **more):
     return net(LAYERS, (1, 8, 8), **{"epochs": 3, "batch_size": 5, "learning_rate": 0.02} | CONFIGS[config] | more)
 
 
-def started(tmp_path, more=None, given=None, config="adam, used up at once", folder="run"):
+def started(tmp_path, more=None, given=None, config="adam, used up at once, augmentation", folder="run"):
     source = tmp_path / "pictures.npz"
     if not source.exists():
         pictures(source)

@@ -60,8 +60,14 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
+    parser.add_argument("--memory", metavar="SIZE", help="train within so many bytes, such as 2GB, at a stated price")
+    parser.add_argument("--fp16", action="store_true", help="store activations in half precision (cards from 7.0 on)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default runs/NAME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, to the bit")
+    parser.add_argument("--preview", type=Path, metavar="FILE.png", help="draw what the net will see, and end")
+    parser.add_argument("--profile", action="store_true", help="first write a page that shows every launch of a step")
+    parser.add_argument("--profile-only", action="store_true", help="write that page and end (in runs/NAME-profile)")
+    parser.add_argument("--debug-nan", action="store_true", help="name what made the first NaN or infinity; slower")
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help="also save after every N updates")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and the result")
     return parser
@@ -78,47 +84,11 @@ def _plan_parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from . import blueprint as blueprints
-    from .fuse import for_training
-    from .graph import build
-    from .losses import make_loss
-    from .memory import bytes_text, largest_batch, parse_bytes, render, report
-    from .optimizers import make_optimizer
-    from .plan import plan_training
-    from .settings import settings_for
-    from .trainer import check_loss, target_of
+    from .planning import plan_texts
 
-    bp = blueprints.load(options.blueprint)
     given = {k: getattr(options, k) for k in ("batch_size", "accumulation", "clip_norm", "clip_value")}
-    settings = settings_for(bp, given)
-    loss = make_loss(bp.loss)
-    graph = for_training(build(bp), loss.name)
-    check_loss(bp, graph, loss, loss.classification)
-    states = make_optimizer(bp.optimizer).states
-
-    def plan_of(batch: int, update: str = settings.update) -> Any:
-        return plan_training(graph, batch, states, update, target_of(graph, loss.classification))
-
-    plan = plan_of(settings.batch_size)
-    print(render(plan, report(plan)))
-    if options.memory is None:
-        return 0
-    budget = parse_bytes(options.memory)
-    best = largest_batch(lambda b: plan_of(b).arena_bytes, budget, lambda b: plan_of(b).lower_bound)
-    print()
-    if best == 0:
-        raise UserError(
-            f"{bp.where}: not even batch 1 fits {bytes_text(budget)}: it needs {bytes_text(plan_of(1).arena_bytes)}.\n"
-            "  Use a smaller input_shape or fewer channels."
-        )
-    print(f"largest batch in {bytes_text(budget)}: {best:,} ({plan_of(best).arena_bytes:,} bytes)")
-    if plan.arena_bytes > budget:
-        parts = (k for k in range(2, plan.batch + 1) if plan.batch % k == 0)
-        k = next((k for k in parts if plan_of(plan.batch // k, "end").arena_bytes <= budget), None)
-        advice = f"--batch {best}" if k is None else (
-            f"--batch {plan.batch // k} --accumulation {k * settings.accumulation} for the same update"
-        )
-        print(f"batch {plan.batch} does not fit; use {advice}")
+    for text in plan_texts(options.blueprint, given, options.memory):
+        print(text)
     return 0
 
 
@@ -129,21 +99,33 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("--resume takes the blueprint from the run; give one or the other")
     if options.resume is not None and options.out is not None:
         parser.error("--resume goes on in the run's own folder; leave --out away")
+    if options.resume is not None and options.preview is not None:
+        parser.error("--preview shows a blueprint's data before a run; leave --resume away")
     if options.save_every < 0:
         parser.error("--save-every is a number of updates")
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
     from .loop import Events
+    from .machine import Machine
+    from .memory import parse_bytes
 
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
              "validation_split", "early_stopping", "seed")  # fmt: skip
     given = {name: getattr(options, name) for name in names}
-    fetch = {"cache": options.data_dir, "device": options.device}
+    if options.preview is not None:
+        blueprint = blueprints.load(options.blueprint)
+        sessions.preview(blueprint, options.data, given, options.preview, cache=options.data_dir)
+        print(f"{options.preview} shows what the net sees")
+        return 0
+    memory = None if options.memory is None else parse_bytes(options.memory)
+    fetch = {"cache": options.data_dir, "machine": Machine(options.device, memory, options.fp16)}
     if options.resume is not None:
         session = sessions.resume(options.resume, given, options.data, **fetch)
     else:
-        session = sessions.start(blueprints.load(options.blueprint), options.data, given, options.out, **fetch)
+        blueprint = blueprints.load(options.blueprint)
+        folder = options.out or (Path("runs") / f"{blueprint.name}-profile" if options.profile_only else None)
+        session = sessions.start(blueprint, options.data, given, folder, **fetch)
     s, train = session.settings, session.train
     if not options.quiet:
         held = f", {len(session.validation.x):,} held out" if session.validation else ""
@@ -152,15 +134,21 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             f"arena {session.trainer.backend.bytes:,} bytes; run folder {session.folder}",
             file=sys.stderr,
         )
+        for note in session.notes:
+            print(note, file=sys.stderr)
         stored, shape = session.data["stored_shape"], session.data["shape"]
         if stored != shape:
             print(f"pictures of {_size(stored)} are fitted to {_size(shape)}, as on the device", file=sys.stderr)
+    if options.profile or options.profile_only:
+        _profile(session)
+        if options.profile_only:
+            return 0
     display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
     stopping = _StopOnSignal()
     events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
     try:
         with stopping:
-            result = session.run(events, options.save_every)
+            result = session.run(events, options.save_every, options.debug_nan)
     finally:
         display.close()
     if result == "stopped":
@@ -173,6 +161,20 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
     return 0
+
+
+def _profile(session: Any) -> None:
+    """Measure a step of the run that is about to start. It leaves no trace but the two files."""
+    from .profile import profile_step
+    from .profile_page import time_text, write
+
+    found = profile_step(session.trainer, session.train, session.settings)
+    page, _ = write(found, session.folder)
+    worst = max(found.launches, key=lambda launch: launch.gap_us)
+    print(
+        f"{page}: a step takes {time_text(found.step_us)}, at {100 * found.share:.0f} % of this machine's limit; "
+        f"most to gain: {worst.name}, {time_text(worst.gap_us)}"
+    )
 
 
 def _size(shape: list[int]) -> str:

@@ -1,13 +1,16 @@
 """Training on a device: the Trainer's interface over kernels, a whole step as one replayed graph.
 
-The data set lies on the device as bytes where it fits, and each batch is gathered and normalised there. Per step the
-host sends one small block (step counter, learning rate, the samples' numbers) and replays a graph; losses and norms
-are read back a few hundred steps at a time.
+The data set lies on the device as bytes where it fits, and each batch is gathered, changed by augmentation and
+normalised there (backends/feed.py). Per step the host sends one small block (step counter, learning rate, the samples'
+numbers) and replays a graph; losses and norms are read back a few hundred steps at a time.
 """
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,29 +18,54 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
-from .backends.device import TRAINED, Device, DeviceBackend, supports, workspace
+from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, supports
+from .backends.feed import Feed, set_bytes
 from .backends.numpy import DTYPES
+from .base import BaseTrainer, Evaluation, Loss, Observer
+from .budget import Scheme
+from .data.augment import Augmentation
 from .data.dataset import Dataset
+from .device_plan import EVERYWHERE, HISTORY, DevicePlanner
 from .errors import UserError
-from .fuse import for_training, without_training_only
-from .graph import build
+from .fuse import for_kernels
 from .init import fill
 from .kernels import calls_step
 from .kernels.choose import Choice
-from .losses import make_loss
-from .optimizers import make_optimizer
-from .plan import Needs, Plan, plan_inference, plan_training
+from .memory import bytes_text
+from .plan import Launch, Plan
 from .settings import Settings
-from .trainer import Evaluation, Loss, answers, check_loss, check_sample, target_of
 from .vectors import NamedVector, places_of
 
-HISTORY = 256  # steps between two readings of the losses
+
+@dataclass(frozen=True)
+class Piece:
+    """One launch of a plan as kernel calls with addresses."""
+
+    name: str
+    kind: str
+    launch: Launch | None
+    bound: list[Bound]
 
 
-class DeviceTrainer:
+@dataclass(frozen=True)
+class Work:
+    """What a step does, and so which graph is replayed."""
+
+    source: Source
+    rows: int
+    accumulate: bool = False  # gradients add to those of the micro-batches before
+    update: bool = True
+    clip_value: float = 0.0
+    clip_norm: float = 0.0
+    augment: Augmentation | None = None
+
+
+CHANNELS = 4  # of bytes whose mean and standard deviation are not given
+SCRATCH = (1 << 26, 1 << 24, 1 << 22, 1 << 20, 0)  # bytes a kernel may need while it runs, tried in turn
+
+
+class DeviceTrainer(BaseTrainer):
     """A net in training on a device. What it gives out are host arrays, copies all of them."""
-
-    update_mode = "end"
 
     def __init__(
         self,
@@ -49,301 +77,301 @@ class DeviceTrainer:
         std: tuple[float, ...] | None = None,
         learning_rate: float | None = None,
         classes: bool | None = None,
+        scheme: Scheme | None = None,
+        storage: str = "f32",
+        choice: Choice | None = None,
+        arena: int | None = None,
+        room: int | None = None,
+        fused: bool = True,
     ):
-        """As Trainer; mean and std are per channel, for uint8 samples."""
-        if not isinstance(blueprint, blueprints.Blueprint):
-            blueprint = blueprints.load(blueprint)
-        self.blueprint, self.seed, self.device = blueprint, seed, device
-        full = build(blueprint)
-        self.loss = make_loss(blueprint.loss)
-        self.graph = for_training(full, self.loss.name)
-        self.classes = self.loss.classification if classes is None else classes
-        check_loss(blueprint, self.graph, self.loss, self.classes)
+        """As Trainer; mean and std are per channel, for uint8 samples. scheme: how the step is carried out (its batch
+        counts, not batch_size). storage: f32 or f16, of activations. choice: the variants of kernels, measured where
+        they are not known yet. arena, room: bytes that the arena, and the data beside it, may take; by default what is
+        free. fused: whether a convolution is joined with its pool, and a batchnorm with its residual: faster, but what
+        lies between cannot be looked at."""
+        self.device, self.room = device, room
+        self.set_up(blueprint, seed, classes)
+        self.graph = for_kernels(self.graph) if fused else self.graph
         if (missing := supports(self.graph)) is not None:
             raise UserError(
-                f"{blueprint.where}: {missing} has no CUDA kernel; these have: {', '.join(TRAINED)}.\n"
+                f"{self.blueprint.where}: {missing} has no CUDA kernel; these have: {', '.join(TRAINED)}.\n"
                 "  Train this net with --device cpu."
             )
-        rule = make_optimizer(blueprint.optimizer)
-        self.target = target_of(self.graph, self.classes)
-        channels = len(mean) if mean else 1
-        params = self.graph.trainable
-        choice = Choice(device, getattr(device, "table", None))
-        needs = Needs(self._control(batch_size, channels, rule), workspace(choice, self.loss, self.classes))
-        evaluated = without_training_only(self.graph)
-        self.plan = plan_training(self.graph, batch_size, rule.states, "end", self.target, needs)
-        self.eval_plan = plan_inference(evaluated, batch_size, rule.states, True, needs)
-        choice.save()
-        self.backend = DeviceBackend(device, choice, [self.plan, self.eval_plan], self.loss, rule, self.classes)
-        rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
-        self.optimizer = SimpleNamespace(rule=rule, lr=rate, t=0, update=self._update)
-        self.micro_step = 0
-        self._graphs: dict[tuple, Any] = {}
-        self._resident: tuple[int, str] | None = None  # samples of the set on the device, and their type
-        self._set: Dataset | None = None
+        self.scheme = scheme or Scheme(batch_size, 1, "end")
+        self.update_mode, batch = self.scheme.update, self.scheme.batch
+        self.choice = choice or Choice(device, getattr(device, "table", None))
+        self.channels, self.storage = len(mean) if mean else CHANNELS, storage
+        plans = self._plans(arena)
+        self.choice.save()
+        self.backend = DeviceBackend(device, self.choice, plans, self.loss, self.rule, self.classes)
+        self.feed = Feed(device, batch, self.graph.input_shape, self.target, np.dtype(DTYPES[self.target[1]]))
+        rate = learning_rate or blueprints.train_settings(self.blueprint)["learning_rate"]
+        self.optimizer = SimpleNamespace(rule=self.rule, lr=rate, t=0, update=self._update)
+        self._graphs: dict[tuple, Callable[[], None]] = {}
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
+        self._finished: list[dict[str, float]] = []
+        self._fill(mean, std)
+
+    def _plans(self, arena: int | None) -> list[Plan]:
+        """The plans of training and evaluation, with kernels whose scratch memory leaves the arena in its bounds."""
+        s, most = self.scheme, arena if arena is not None else 1 << 62
+        for limit in (None, *SCRATCH):
+            self.choice.limit = limit
+            self.planner = DevicePlanner(self, self.device, self.choice, self.channels, self.storage)
+            self.plan = self.planner.plan(s.batch, s.update, s.recompute)
+            self.eval_plan = self.planner.eval_plan(s.batch, s.update)
+            need = max(self.plan.arena_bytes, self.eval_plan.arena_bytes)
+            if need <= most:
+                return [self.plan, self.eval_plan]
+        raise UserError(
+            f"{self.blueprint.where}: batch {s.batch} needs {bytes_text(need)} on {self.device.name}, and may take "
+            f"{bytes_text(most)}.\n  Use a smaller --batch or more --memory."
+        )
+
+    def _fill(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
+        """The first contents of what lasts."""
         for index, p in enumerate(self.graph.params.values()):
-            self._put(p.name, fill(p.shape, p.init, p.fans, seed, index))
-        self._put("mean", np.array(mean or [0.0], np.float32))
-        self._put("std", np.array(std or [1.0], np.float32))
-        self._put("bounds", self._bounds(places_of(self.plan), {p.name: p.decay for p in params}))
-        if self.loss.settings.get("class_weights") is not None:
-            self._put("class_weights", np.asarray(self.loss.settings["class_weights"], np.float32))
-
-    # ---- what lies in the arena
-
-    def _control(self, batch: int, channels: int, rule: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        """The values a step needs besides the net's own. step and order stand together: one copy sends both."""
-        shape, _ = self.target
-        sample = prod(self.graph.input_shape)
-        weights = sum(-(-prod(p.shape) // 4) * 4 for p in self.graph.trainable)
-        bounds = len(self._bounds_of_order())
-        control: dict[str, tuple[tuple[int, ...], str]] = {
-            "step": ((calls_step.STEP.itemsize // 4,), "i32"),
-            "order": ((batch,), "i32"),
-            "loss": ((1,), "f32"),
-            "correct": ((1,), "i32"),
-            "norm": ((1,), "f32"),
-            "partials": ((8 * calls_step.partial_count(weights, self.device.sms),), "u8"),
-            "history": ((HISTORY, 4), "f32"),
-            "bounds": ((max(bounds, 1),), "i32"),
-            "mean": ((channels,), "f32"),
-            "std": ((channels,), "f32"),
-            "staged": ((batch, sample), "f32"),  # a batch from the host
-            "staged_labels": ((batch, max(prod(shape), 1)), "i32"),
-        }
-        if self.loss.settings.get("class_weights") is not None:
-            control["class_weights"] = ((self.graph.output_shape[-1],), "f32")
-        return control
-
-    def _bounds_of_order(self) -> np.ndarray:
-        """The length of `bounds` depends on the order of the tensors alone, so any places do."""
-        places, at = {}, 0
-        for p in self.graph.trainable:
-            places[p.name] = (at, p.shape)
-            at += -(-prod(p.shape) // 4) * 4
-        return self._bounds(places, {p.name: p.decay for p in self.graph.trainable})
-
-    @staticmethod
-    def _bounds(places: dict[str, tuple[int, tuple[int, ...]]], decay: dict[str, bool]) -> np.ndarray:
-        return calls_step.decay_bounds((at, prod(shape), decay[name]) for name, (at, shape) in places.items())
-
-    def _put(self, name: str, array: np.ndarray) -> None:
-        self.backend.write(self.plan, name, array)
-
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch
+            self.write(self.plan, p.name, fill(p.shape, p.init, p.fans, self.seed, index))
+        values: dict[str, Any] = {"mean": mean or [0.0] * CHANNELS, "std": std or [255.0] * CHANNELS}
+        values["everywhere"] = EVERYWHERE
+        values |= {"bounds": self.planner.bounds(), "class_weights": self.loss.settings.get("class_weights")}
+        values["scaling"] = calls_step.scaling().view(np.int32)
+        for name, array in values.items():
+            if array is not None and name in self.plan.values:
+                self.write(self.plan, name, np.asarray(array))
 
     @property
     def model(self) -> SimpleNamespace:
         """model.weights: all weights as one named vector, a copy; set_weights puts one back."""
         weights = NamedVector(self.backend.read_run(self.plan), places_of(self.plan))
-        return SimpleNamespace(graph=self.graph, weights=weights)
+        return SimpleNamespace(graph=self.full, weights=weights)
 
     def set_weights(self, weights: np.ndarray) -> None:
         """Put a vector such as model.weights back on the device."""
         self.backend.write_run(self.plan, weights)
 
+    def prepare(self, settings: Settings, sets: Sequence[Dataset]) -> None:
+        """Everything that takes memory, before the first step: the sets on the device as far as they fit, in this
+        order, and the graphs of a training step. After this nothing is allocated."""
+        for data in sets:
+            if self.fits(data.x):
+                self.feed.hold(data.x, data.y)
+        train = sets[0]
+        source = self.feed.hold(train.x, train.y) if self.fits(train.x) else self.feed.ring(train.x).slots[0]
+        group = settings.accumulation
+        for first, last in {(True, True)} if group == 1 else {(True, False), (False, False), (False, True)}:
+            work = self.work(source, self.plan.batch, first, last, settings)
+            self._graph(("train", work), partial(self.pieces, work))
+        self.feed.closed = True
+
+    def work(self, source: Source, rows: int, first: bool, last: bool, settings: Settings) -> Work:
+        clip = (settings.clip_value or 0.0, settings.clip_norm or 0.0)
+        return Work(source, rows, not first, last, *clip, settings.make_augmentation())
+
     # ---- one step
-
-    def attach(self, data: Dataset) -> None:
-        """Keep a data set on the device if it fits beside the arena; else its batches are sent one by one."""
-        if self._set is data:
-            return
-        self._set, self._resident = data, None
-        size = data.x.nbytes + 4 * len(data.x) * max(prod(self.target[0]), 1)
-        free = getattr(self.device, "free_bytes", None)
-        if free is not None and size > 0.9 * free():
-            return
-        x, y = np.ascontiguousarray(data.x), self._labels(data.y)
-        at = {"set": self.device.allocate(x.nbytes), "labels": self.device.allocate(y.nbytes)}
-        self.device.upload(at["set"], x)
-        self.device.upload(at["labels"], y)
-        self.backend.external = at
-        self._resident = (len(x), "u8" if x.dtype == np.uint8 else "f32")
-        self._graphs.clear()
-
-    def _labels(self, y: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(y, DTYPES[self.target[1]])
 
     def run_batch(self, data: Dataset, index: np.ndarray, first: bool, group: int, settings: Settings) -> None:
         """One micro-batch of data[index]; group: how many make the update that follows it, 0 for none."""
-        self.attach(data)
-        if group:
-            self.optimizer.t += 1
-        self._send(index if self._resident else np.arange(len(index)), group)
-        if self._resident is None:
-            self._stage(data.x[index], data.y[index])
-        key = (not first, bool(group), self._resident)
-        if key not in self._graphs:
-            clip = (settings.clip_value or 0.0, settings.clip_norm or 0.0)
-            self._graphs[key] = self.device.capture(self._step(not first, bool(group), clip))
-        self._graphs[key]()
-        self.micro_step += 1
-        self._pending.append((len(index), bool(group)))
+        if len(self._pending) == HISTORY:
+            self._read_history()
+        source = self.source(data.x, data.y, index)
+        self._step(self.work(source, len(index), first, bool(group), settings), index, group)
 
-    def _send(self, index: np.ndarray, group: int) -> None:
+    def step(self, batch: Any) -> dict[str, float]:
+        """Forward, loss, backward, update on one batch (.x, .y). Returns loss, grad_norm, correct."""
+        self.collect(True)
+        x = np.asarray(batch.x)
+        self._step(Work(self.feed.single(x, np.asarray(batch.y)), len(x)), np.arange(len(x)), 1)
+        done = self.collect(True)[0]
+        return {key: done[key] for key in ("loss", "grad_norm", "correct") if key in done}
+
+    def _step(self, work: Work, index: np.ndarray, group: int) -> None:
+        self.optimizer.t += bool(group)
+        self._kept = 0
+        self.send_step(index, group, len(self._pending))
+        if self.observer is None:
+            self._replay(("train", work), lambda: self.pieces(work))
+        else:
+            self._run_observed(work, self.observer)
+        self.feed.sent(work.source)
+        self.micro_step += 1
+        self._pending.append((work.rows, bool(group)))
+
+    def _run_observed(self, work: Work, observer: Observer) -> None:
+        """The same kernels one by one."""
+        for piece in self.pieces(work):
+            if piece.launch is not None:
+                observer.before(piece.launch)
+            self.backend.run(piece.bound)
+            if piece.launch is not None:
+                observer.after(piece.launch, float(self.backend.read(self.plan, "loss")[0]))
+
+    def source(self, x: np.ndarray, y: np.ndarray, index: np.ndarray) -> Source:
+        """Where the batch is gathered from: the set on the device if it is there or fits, else a ring."""
+        return self.feed.hold(x, y) if self.fits(x) else self.feed.send(x, y, index)
+
+    def fits(self, x: np.ndarray) -> bool:
+        """Whether a set lies on the device, or may."""
+        if self.feed.held(x) or self.feed.closed:
+            return self.feed.held(x)
+        need = set_bytes(len(x), self.feed.sample, x.dtype, self.target)
+        if self.room is not None:
+            return self.feed.bytes + need <= self.room
+        free = getattr(self.device, "free_bytes", None)
+        return free is None or need <= 0.9 * free()
+
+    def send_step(self, index: np.ndarray, group: int, cursor: int) -> None:
         """The step's counters and the samples' numbers, in one copy."""
         step = np.zeros(1, calls_step.STEP)
         step["seed"] = [[self.seed & 0xFFFFFFFF, self.seed >> 32]]
         step["micro"] = [[self.micro_step & 0xFFFFFFFF, self.micro_step >> 32]]
-        step["cursor"], step["t"] = len(self._pending), max(self.optimizer.t, 1)
+        step["cursor"], step["t"], step["epoch"] = cursor, max(self.optimizer.t, 1), self.epoch
         step["lr"], step["grad_scale"] = self.optimizer.lr, 1 / max(group, 1)
         block = np.concatenate([step.view(np.int32), index.astype(np.int32)])  # order stands right behind step
         self.device.upload(self.backend.address(self.plan, "step"), block)
 
-    def _stage(self, x: np.ndarray, y: np.ndarray | None) -> None:
-        """A batch from the host into the arena."""
-        x = np.ascontiguousarray(x if x.dtype == np.uint8 else x.astype(np.float32, copy=False))
-        self.device.upload(self.backend.address(self.plan, "staged"), x)
-        if y is not None:
-            self.device.upload(self.backend.address(self.plan, "staged_labels"), self._labels(y))
+    def _replay(self, key: tuple, pieces: Callable[[], list[Piece]]) -> None:
+        self._graph(key, pieces)()
 
-    def _staged(self, plan: Plan, dtype: str, rows: int, labelled: bool) -> list:
-        """The load of a batch that lies in the staging area."""
-        before = self.backend.external
-        at = {role: self.backend.address(plan, name) for role, name in (("set", "staged"), ("labels", "staged_labels"))}
-        self.backend.external = at if labelled else {"set": at["set"]}
-        bound = self.backend.bind_load(plan, dtype, rows, rows, False, labelled)
-        self.backend.external = before
-        return bound
+    def _graph(self, key: tuple, pieces: Callable[[], list[Piece]]) -> Callable[[], None]:
+        if key not in self._graphs:
+            self._graphs[key] = self.device.capture([call for piece in pieces() for call in piece.bound])
+        return self._graphs[key]
 
-    def _step(self, accumulate: bool, update: bool, clip: tuple[float, float]) -> list:
-        """Every kernel of a step, with addresses, in order."""
-        plan, backend, out = self.plan, self.backend, []
+    def pieces(self, work: Work) -> list[Piece]:
+        """Every kernel call of a training step, in order."""
+        plan, backend, out, updates = self.plan, self.backend, list[Piece](), 0
+        partials = self.planner.partials_of(self.update_mode)
+        decays = {p.name: p.decay for p in self.graph.trainable}
         for launch in plan.launches:
+            bound: list[Bound] = []
             if launch.kind == "load":
-                if self._resident is not None:
-                    out += backend.bind_load(plan, self._resident[1], plan.batch, self._resident[0], True, True)
-                else:
-                    assert self._set is not None
-                    out += self._staged(plan, "u8" if self._set.x.dtype == np.uint8 else "f32", plan.batch, True)
-            elif launch.kind in ("forward", "loss", "sum", "backward"):
-                out += backend.bind(plan, launch, plan.batch, accumulate)
-        if update:
-            out += backend.bind_update(plan, *clip, len(self._bounds_of_order()))
-        return out + backend.bind_advance(plan, update, HISTORY)
+                bound = backend.bind_load(plan, work.source, work.rows, True, work.augment)
+            elif launch.kind == "update" and launch.group:
+                bound = backend.bind_update_of(plan, launch.group, decays[launch.group], updates)
+                updates += partials[launch.group]
+            elif launch.kind == "update" and work.update:
+                bounds = len(self.planner.bounds())
+                bound = backend.bind_update(plan, work.clip_value, work.clip_norm, bounds)
+            elif launch.kind not in ("clip", "update"):
+                bound = backend.bind(plan, launch, work.rows, work.accumulate)
+            if bound:
+                out.append(Piece(launch.name, launch.kind, launch, bound))
+        return out
 
     def collect(self, wait: bool) -> list[dict[str, float]]:
         """The figures of finished steps, oldest first: read when asked to wait, or when the record is full."""
-        if not self._pending or (not wait and len(self._pending) < HISTORY):
-            return []
-        rows = self.backend.read(self.plan, "history")[: len(self._pending)]
-        out = []
-        for (size, updated), (loss, correct, norm, _) in zip(self._pending, rows.tolist(), strict=True):
+        if self._pending and (wait or len(self._pending) == HISTORY):
+            self._read_history()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _read_history(self) -> None:
+        count = len(self._pending)
+        rows = self.backend.read(self.plan, "history")[:count].tolist()
+        norms = calls_step.norms(self.backend.read(self.plan, "partials")[:count].view(np.float64)).tolist()
+        for (size, updated), (loss, correct, scale, _), norm in zip(self._pending, rows, norms, strict=True):
             row = {"loss": loss, "samples": size, "updated": updated}
             row |= {"correct": int(correct)} if self.classes else {}
-            out.append(row | ({"grad_norm": norm} if updated else {}))
+            skipped = not isfinite(norm) and scale > 1  # half precision: too high a loss scale, which is halved now
+            self._finished.append(row | ({"grad_norm": norm} if updated and not skipped else {}))
         self._pending.clear()
-        return out
 
-    # ---- the step taken apart
-
-    def step(self, batch: Any) -> dict[str, float]:
-        """Forward, loss, backward, update on one batch (.x, .y). Returns loss, grad_norm, correct."""
-        activations = self.forward(batch.x)
-        loss = self.criterion(activations["output"], batch.y)
-        gradients = self.backward(loss, activations)
-        metrics = {"loss": float(loss), "grad_norm": float(np.linalg.norm(gradients.astype(np.float64)))}
-        predicted = self.loss.predictions(activations["output"], answers(self.loss, self.target, batch.y, len(batch.x)))
-        if predicted is not None:
-            metrics["correct"] = int((predicted == np.asarray(batch.y).reshape(predicted.shape)).sum())
-        self.optimizer.update(self.model.weights, gradients)
-        return metrics
-
-    def forward(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Run the forward kernels one launch at a time; copies of every layer's output by name, and "output"."""
-        x, seen = np.asarray(x), dict[str, np.ndarray]()
-        check_sample(self.graph, x, self.plan.batch)
-        self._send(np.arange(len(x)), 0)
-        self._stage(x, None)
-        for at, launch in enumerate(self.plan.launches):
-            if launch.kind == "loss":
-                break
-            if launch.kind == "load":
-                self.backend.run(self._staged(self.plan, "u8" if x.dtype == np.uint8 else "f32", len(x), False))
-            else:
-                self.backend.run(self.backend.bind(self.plan, launch, len(x)))
-            self._copy(at, len(x), seen)
-        out = {layer: seen[self.graph.tensors[t].name] for layer, t in self.graph.layers.items()
-               if self.graph.tensors[t].name in seen}  # fmt: skip
-        return out | {"output": seen[self.graph.tensors[self.graph.outputs[0]].name]}
-
-    def _copy(self, at: int, rows: int, seen: dict[str, np.ndarray]) -> None:
-        renamed = (new for after, new, _ in self.plan.renames if after == at + 1)
-        for name in (*self.plan.launches[at].writes.values(), *renamed):
-            if self.plan.values[name].batched:
-                seen[name] = self.backend.read(self.plan, name, rows)
-
-    def criterion(self, output: np.ndarray, y: np.ndarray) -> Loss:
-        """The loss of an output, which carries its own gradient for `backward`."""
-        value, gradient = self.loss(np.asarray(output), answers(self.loss, self.target, y, len(output)))
-        return Loss(value, gradient)
+    # ---- what the step taken apart is made of
 
     def backward(self, loss: Loss, activations: dict[str, np.ndarray] | None = None) -> NamedVector:
-        """Run the backward kernels after `forward`: all gradients, and those of the layers' outputs in .activations."""
-        rows, seen = len(loss.gradient), dict[str, np.ndarray]()
-        for at, launch in enumerate(self.plan.launches):
-            if launch.kind == "loss":
-                self.backend.write(self.plan, launch.writes["dz"], loss.gradient)
-            elif launch.kind in ("backward", "sum"):
-                self.backend.run(self.backend.bind(self.plan, launch, rows))
-            if launch.kind in ("loss", "backward", "sum"):
-                self._copy(at, rows, seen)
-        self.micro_step += 1
-        gradients = NamedVector(self.backend.read_run(self.plan, "d:"), places_of(self.plan, "d:"))
-        by_tensor = {name[2:].rstrip("+"): array for name, array in seen.items()}
-        names = {layer: self.graph.tensors[t].name for layer, t in self.graph.layers.items()}
-        gradients.activations = {layer: by_tensor[name] for layer, name in names.items() if name in by_tensor}
+        """As the base's. Stored in half precision, gradients run through the net times the loss scale."""
+        scale = self.loss_scale
+        if scale != 1.0:
+            loss = Loss(float(loss), loss.gradient * np.float32(scale))
+        gradients = super().backward(loss, activations)
+        if scale != 1.0:
+            gradients /= np.float32(scale)
+            gradients.activations = {k: v / np.float32(scale) for k, v in gradients.activations.items()}
         return gradients
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by before it is differentiated: 1 for float32."""
+        if "scaling" not in self.plan.values:
+            return 1.0
+        return float(self.backend.read(self.plan, "scaling").view(calls_step.SCALING)["scale"][0])
+
+    def _lasting(self, optimizer: bool) -> dict[str, str]:
+        scaled = optimizer and "scaling" in self.plan.values
+        return super()._lasting(optimizer) | ({"optimizer/scaling": "scaling"} if scaled else {})
+
+    def load(self, plan: Plan, x: np.ndarray) -> None:
+        self.send_step(np.arange(len(x)), 0, 0)
+        self.backend.run(self.backend.bind_load(plan, self.feed.single(x, None), len(x), False))
+
+    def run(self, plan: Plan, launch: Launch, rows: int) -> None:
+        self.backend.run(self.backend.bind(plan, launch, rows))
+
+    def read(self, plan: Plan, name: str, rows: int | None = None) -> np.ndarray:
+        array = self.backend.read(plan, name, rows)
+        return array.astype(np.float32) if array.dtype == np.float16 else array
+
+    def write(self, plan: Plan, name: str, array: np.ndarray) -> None:
+        self.backend.write(plan, name, array)
+
+    def flat_gradients(self) -> np.ndarray:
+        return self.backend.read_run(self.plan, "d:")
 
     def _update(self, weights: NamedVector, gradients: NamedVector) -> None:
         """One update on the device with these gradients; `weights` then holds the new ones."""
+        if self.update_mode != "end":
+            raise UserError('optimizer.update() needs a trainer made with update="end".')
+        if self._pending:
+            self._read_history()
         self.optimizer.t += 1
-        self._send(np.arange(self.plan.batch), 1)
-        self.backend.write_run(self.plan, gradients, "d:")
-        self.backend.run(self.backend.bind_update(self.plan, 0.0, 0.0, len(self._bounds_of_order())))
+        self.send_step(np.arange(self.plan.batch), 1, 0)
+        self.backend.write_run(self.plan, np.asarray(gradients) * np.float32(self.loss_scale), "d:")
+        self.backend.run(self.backend.bind_update(self.plan, 0.0, 0.0, len(self.planner.bounds())))
         weights[...] = self.backend.read_run(self.plan)
 
     # ---- using the net as it is
 
     def infer(self, x: np.ndarray) -> np.ndarray:
-        """The net's output for up to batch_size samples, as at inference: a copy."""
-        plan, rows = self.eval_plan, len(x)
-        check_sample(self.graph, x, plan.batch)
-        self._stage(x, None)
-        key = ("infer", rows, x.dtype == np.uint8)
-        if key not in self._graphs:
-            bound = self._staged(plan, "u8" if x.dtype == np.uint8 else "f32", rows, False)
-            for launch in plan.launches:
-                if launch.kind == "forward":
-                    bound += self.backend.bind(plan, launch, rows)
-            self._graphs[key] = self.device.capture(bound)
-        self._graphs[key]()
-        return self.backend.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, rows)
+        """As the base's, in one graph."""
+        plan, rows, self._kept = self.eval_plan, len(x), 0
+        source = self.feed.single(x, None)
+
+        def pieces() -> list[Piece]:
+            bound = backend.bind_load(plan, source, rows, False)
+            forward = (backend.bind(plan, launch, rows) for launch in plan.launches if launch.kind == "forward")
+            return [Piece("infer", "forward", None, [*bound, *(call for calls in forward for call in calls)])]
+
+        backend = self.backend
+        self._replay(("infer", source, rows), pieces)
+        return self.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, rows)
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
-        """Loss and accuracy over a whole set, batch by batch."""
-        from .trainer import evaluate
+        """As the base's; of a set that lies on the device in one graph a batch, loss and all, without predictions."""
+        if not self.fits(x):
+            return super().evaluate(x, y)
+        if self._pending:
+            self._read_history()
+        self._kept = 0
+        source, size, total, correct = self.feed.hold(x, y), self.plan.batch, 0.0, 0
+        starts = range(0, len(x), size)
+        for at, start in enumerate(starts):
+            index = np.arange(start, min(start + size, len(x)))
+            self.send_step(index, 0, at % HISTORY)
+            self._replay(("evaluate", source, len(index)), partial(self._evaluation, source, len(index)))
+            if at % HISTORY == HISTORY - 1 or at == len(starts) - 1:
+                first = at - at % HISTORY
+                rows = self.backend.read(self.plan, "history")[: at + 1 - first].tolist()
+                for place, row in enumerate(rows, first):
+                    total += row[0] * min(size, len(x) - place * size)
+                    correct += int(row[1])
+        return Evaluation(total / len(x), correct / len(x) if self.classes else None, None)
 
-        return evaluate(self, x, y)
-
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        """Everything a resume needs: weights/NAME (with statistics) and optimizer/STATE/NAME."""
-        out = {f"weights/{name}": self.backend.read(self.plan, name) for name in self.graph.params}
-        for state in self.optimizer.rule.states:
-            for p in self.graph.trainable:
-                out[f"optimizer/{state}/{p.name}"] = self.backend.read(self.plan, f"{state}:{p.name}")
+    def _evaluation(self, source: Source, rows: int) -> list[Piece]:
+        """Every kernel call of an evaluation step."""
+        plan, backend, out = self.eval_plan, self.backend, list[Piece]()
+        for launch in plan.launches:
+            load = launch.kind == "load"
+            bound = backend.bind_load(plan, source, rows, True) if load else backend.bind(plan, launch, rows)
+            out.append(Piece(launch.name, launch.kind, launch, bound))
         return out
-
-    def load_arrays(self, arrays: dict[str, np.ndarray], where: str, optimizer: bool = True) -> None:
-        """The inverse of state_arrays; a missing or misshapen array is named."""
-        from .trainer import check_array
-
-        names = {f"weights/{name}": name for name in self.graph.params}
-        if optimizer:
-            names |= {f"optimizer/{s}/{p.name}": f"{s}:{p.name}" for s in self.optimizer.rule.states
-                      for p in self.graph.trainable}  # fmt: skip
-        for key, name in names.items():
-            self._put(name, check_array(arrays, key, self.plan.view(name)[1], where))

@@ -81,6 +81,14 @@ class Graph:
         """Multiply-accumulates of one sample."""
         return OPS[node.op].macs(node.attrs, self.shapes(node)[0], self.tensors[node.output].shape)
 
+    def needs_gradient(self) -> set[int]:
+        """The tensors a gradient has to reach: those that some trained parameter lies before."""
+        reached: set[int] = set()
+        for n in self.nodes:
+            if any(t in reached for t in n.inputs) or any(self.params[p].trainable for p in n.params.values()):
+                reached.add(n.output)
+        return reached
+
     @property
     def input_shape(self) -> Shape:
         return self.tensors[self.input].shape

@@ -19,6 +19,7 @@ from .settings import Settings
 from .trainer import Trainer
 
 if TYPE_CHECKING:
+    from .debug_nan import Watch
     from .device_trainer import DeviceTrainer
 
 
@@ -74,11 +75,14 @@ def fit(
     progress: Progress,
     events: Events,
     save_every: int = 0,
+    watch: Watch | None = None,
 ) -> str:
     """Train until the epochs are done ("done"), patience ran out ("early") or events.stop says so ("stopped").
 
-    Raises UserError when loss or gradients are no longer finite; the checkpoints on disk are from before.
+    Raises UserError when loss or gradients are no longer finite; the checkpoints on disk are from before. A watch of
+    the trainer looks for more, and says more.
     """
+    steps = watch or trainer
     size, group = trainer.batch_size, settings.accumulation
     if len(train.x) < size:
         raise UserError(
@@ -90,17 +94,18 @@ def fit(
     schedule = settings.make_schedule(updates)
     while progress.epoch < settings.epochs and not out_of_patience(settings, progress):
         started, sent, done = time.perf_counter(), progress.batch, progress.updates
+        trainer.epoch = progress.epoch
         for index in iterate(train, size, settings.seed, progress.epoch, progress.batch):
             last = sent % group == group - 1 or sent == micro_batches - 1
             trainer.optimizer.lr = schedule.lr(done)
-            trainer.run_batch(train, index, sent % group == 0, 1 + sent % group if last else 0, settings)
+            steps.run_batch(train, index, sent % group == 0, 1 + sent % group if last else 0, settings)
             sent, done = sent + 1, done + last
             save = last and save_every > 0 and done % save_every == 0
-            _collect(trainer, progress, events, save or sent == micro_batches)
+            _collect(steps, progress, events, save or sent == micro_batches)
             if save:
                 events.save("last")
             if last and events.stop():
-                _collect(trainer, progress, events, True)
+                _collect(steps, progress, events, True)
                 progress.seconds += time.perf_counter() - started
                 events.save("last")
                 return "stopped"
@@ -124,13 +129,15 @@ def out_of_patience(settings: Settings, progress: Progress) -> bool:
     return settings.early_stopping is not None and progress.stale >= settings.early_stopping["patience"]
 
 
-def _collect(trainer: Trainer | DeviceTrainer, progress: Progress, events: Events, wait: bool) -> None:
+def _collect(
+    steps: Trainer | DeviceTrainer | Watch, progress: Progress, events: Events, wait: bool
+) -> None:
     """Count the steps that are finished; with `wait`, all of them."""
-    for metrics in trainer.collect(wait):
+    for metrics in steps.collect(wait):
         _count(progress, metrics)
         _check_finite(progress, metrics)
         events.step(progress, metrics)
-    progress.micro_step = trainer.micro_step
+    progress.micro_step = steps.micro_step
 
 
 def _check_finite(progress: Progress, metrics: dict[str, float]) -> None:
@@ -138,7 +145,8 @@ def _check_finite(progress: Progress, metrics: dict[str, float]) -> None:
         if not isfinite(metrics.get(key, 0.0)):
             raise UserError(
                 f"The {name} became {metrics[key]} in epoch {progress.epoch + 1}, batch {progress.batch}.\n"
-                "  Lower the learning rate, or add --clip-norm 1. What was saved before is kept."
+                "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is "
+                "kept."
             )
 
 

@@ -11,16 +11,21 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import blueprint as blueprints
 from . import checkpoint, loop
+from .base import BaseTrainer, Evaluation, fits
+from .data.augment import check_pictures
 from .data.dataset import Dataset, Splits, mean_std, split
 from .data.known import KNOWN
 from .data.load import open_source
 from .data.pictures import to_frames
 from .errors import UserError
 from .graph import nhwc
+from .machine import Machine, fitted
 from .settings import Settings, option, settings_for
-from .trainer import Evaluation, Trainer, fits
+from .trainer import Trainer
 
 if TYPE_CHECKING:
     from .device_trainer import DeviceTrainer
@@ -39,9 +44,12 @@ class Session:
     test: Dataset | None
     data: dict[str, Any]
     progress: loop.Progress
+    remembered: dict[str, Any]  # about the machine: what a resumed run needs for the same bits
+    notes: list[str]
 
-    def run(self, events: loop.Events, save_every: int = 0) -> str:
-        """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped"."""
+    def run(self, events: loop.Events, save_every: int = 0, debug_nan: bool = False) -> str:
+        """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped". debug_nan: see
+        debug_nan.py."""
         save, epoch = events.save, events.epoch
 
         def saved(which: str) -> None:
@@ -54,22 +62,58 @@ class Session:
             epoch(progress, row)
 
         hooked = replace(events, save=saved, epoch=ended)
+        watch = None
+        if debug_nan:
+            from .debug_nan import Watch
+
+            watch = Watch(self.trainer, self.progress, self.folder)
+        before = self._memory()
         self.log(f"start at epoch {self.progress.epoch + 1}, batch {self.progress.batch}")
-        result = loop.fit(
-            self.trainer, self.train, self.validation, self.settings, self.progress, hooked, save_every
-        )
+        for note in self.notes:
+            self.log(note)
+        if watch is not None:
+            self.log(f"--debug-nan keeps a copy of {watch.state.bytes:,} bytes beside the arena")
+        try:
+            result = loop.fit(
+                self.trainer, self.train, self.validation, self.settings, self.progress, hooked, save_every, watch
+            )
+        except UserError as error:
+            self.log(f"end: {error}")
+            raise
+        if before is not None and (after := self._memory()) is not None:
+            grown = before[1] - after[1]
+            self.log(f"memory: {after[0] - before[0]} allocations since the start, {grown:,} bytes less are free")
         self.log(f"end: {result}")
         return result
 
+    def _memory(self) -> tuple[int, int] | None:
+        """(allocations made, bytes free) of the card, or None on the CPU."""
+        device = getattr(self.trainer, "device", None)
+        return None if device is None else (device.allocations, device.free_bytes())
+
     def save(self, which: str) -> None:
-        """Write best.npz or last.npz."""
+        """Write best.npz or last.npz. Raises UserError instead where a value is not finite."""
+        arrays = self.trainer.state_arrays()
+        self._check_finite(arrays)
         meta = {
             "blueprint": self.blueprint.resolved,
             "settings": self.settings.as_dict(),
             "data": self.data,
             "progress": self.progress.as_dict() | {"t": self.trainer.optimizer.t},
+            "machine": self.remembered,
         }
-        checkpoint.save(self.folder / f"{which}.npz", self.trainer.state_arrays(), meta)
+        checkpoint.save(self.folder / f"{which}.npz", arrays, meta)
+
+    def _check_finite(self, arrays: dict[str, np.ndarray]) -> None:
+        """An update may overflow while loss and gradients are finite; the next loss would say it, after the save."""
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                value = array[~np.isfinite(array)][0]
+                raise UserError(
+                    f"{name} became {value} by update {self.progress.updates}, so nothing was saved.\n"
+                    "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is "
+                    "kept."
+                )
 
     def test_best(self) -> Evaluation | None:
         """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights."""
@@ -103,7 +147,7 @@ def start(
     source: str,
     given: dict[str, Any],
     folder: Path | None,
-    device: str = "cpu",
+    machine: Machine | None = None,
     **fetch: Any,
 ) -> Session:
     """A new run: everything is checked, and planned, before the folder is made."""
@@ -129,11 +173,11 @@ def start(
         "std": std,
     }
     folder = folder or free_folder(blueprint.name)
-    return _assemble(blueprint, settings, splits, data, folder, loop.Progress(), device)
+    return _assemble(blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine())
 
 
 def resume(
-    path: Path, given: dict[str, Any], source: str | None = None, device: str = "cpu", **fetch: Any
+    path: Path, given: dict[str, Any], source: str | None = None, machine: Machine | None = None, **fetch: Any
 ) -> Session:
     """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data. The data may
     have moved: `source` is then where they are now."""
@@ -163,11 +207,31 @@ def resume(
     values = dict(meta["progress"])
     t = values.pop("t")
     progress = loop.Progress.from_dict(values)
-    session = _assemble(saved.blueprint, settings, splits, data, folder, progress, device)
+    machine = machine or Machine()
+    session = _assemble(saved.blueprint, settings, splits, data, folder, progress, machine, meta.get("machine"))
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
     return session
+
+
+def preview(blueprint: blueprints.Blueprint, source: str, given: dict[str, Any], path: Path, **fetch: Any) -> None:
+    """Write a PNG file that shows what the net would see in training (data/preview.py). Makes no run folder."""
+    from .data.preview import preview as draw
+
+    if path.suffix.lower() != ".png":
+        raise UserError(f"{path}: the preview is a PNG picture.\n  Give it a name that ends in .png.")
+    settings = settings_for(blueprint, given)
+    train = _framed(open_source(source, **fetch), blueprint).train
+    mean, std = _normalisation(blueprint, train)
+    if settings.validation_split:
+        train = split(train, settings.validation_split, settings.seed)[0]
+    spec = settings.make_augmentation()
+    if spec is not None:
+        check_pictures(spec, train.shape, blueprint.where)
+    labels, bgr = blueprint.labels or train.labels, blueprint.preprocessing.get("color") == "bgr"
+    data = draw(train, spec, settings.seed, settings.batch_size, labels, mean, std, bgr)
+    checkpoint.write_atomically(path, lambda file: file.write(data))
 
 
 def _framed(splits: Splits, blueprint: blueprints.Blueprint) -> Splits:
@@ -190,7 +254,8 @@ def _assemble(
     data: dict[str, Any],
     folder: Path,
     progress: loop.Progress,
-    device: str,
+    machine: Machine,
+    saved: dict[str, Any] | None = None,
 ) -> Session:
     train, validation = splits.train, None
     if settings.validation_split:
@@ -203,25 +268,27 @@ def _assemble(
         "learning_rate": settings.learning_rate,
         "classes": train.classes > 0,
     }
-    trainer: Trainer | DeviceTrainer
-    if device == "cuda":
-        from .backends.cuda import CudaDevice
-        from .device_trainer import DeviceTrainer
-
-        trainer = DeviceTrainer(CudaDevice(), blueprint, **common)
-    else:
-        trainer = Trainer(blueprint, update=settings.update, **common)
-    _check_fit(trainer, splits.train, data)
+    base = BaseTrainer()
+    base.set_up(blueprint, settings.seed, common["classes"])
+    _check_fit(base, splits.train, data)
+    if (spec := settings.make_augmentation()) is not None:
+        check_pictures(spec, train.shape, blueprint.where)
+    sets = [s for s in (train, validation, splits.test) if s is not None]
+    made = fitted(machine, blueprint, settings, sets, common, saved)
+    settings = made.settings
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
     config = {"blueprint": blueprint.resolved, "settings": settings.as_dict(), "data": data}
     write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    return Session(folder, blueprint, settings, trainer, train, validation, splits.test, data, progress)
+    return Session(
+        folder, blueprint, settings, made.trainer, train, validation, splits.test, data, progress, made.remembered,
+        made.notes,
+    )  # fmt: skip
 
 
-def _check_fit(trainer: Trainer | DeviceTrainer, train: Dataset, data: dict[str, Any]) -> None:
+def _check_fit(trainer: BaseTrainer, train: Dataset, data: dict[str, Any]) -> None:
     """Input and number of classes, before anything runs."""
     where, shape = trainer.blueprint.where, trainer.graph.input_shape
     if not fits(train.shape, shape):
@@ -253,7 +320,7 @@ def _check_fit(trainer: Trainer | DeviceTrainer, train: Dataset, data: dict[str,
             ]
 
 
-def _check_values(trainer: Trainer | DeviceTrainer, train: Dataset) -> None:
+def _check_values(trainer: BaseTrainer, train: Dataset) -> None:
     """Where the answers are values, the loss takes values, and the net puts out as many."""
     where, outputs, values = trainer.blueprint.where, prod(trainer.graph.output_shape), train.y[0].size
     if trainer.loss.classification:

@@ -15,8 +15,7 @@ and the same step taken apart, with everything it computes in the open:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,35 +24,20 @@ import numpy as np
 
 from . import blueprint as blueprints
 from .backends.numpy import NumpyBackend
+from .base import BaseTrainer, answers, check_sample
+from .data.augment import augment
 from .data.batches import to_input
-from .errors import UserError
-from .fuse import for_training, without_training_only
-from .graph import Graph, build
+from .fuse import without_training_only
+from .graph import Graph
 from .init import fill
-from .losses import make_loss
-from .optimizers import Optimizer, make_optimizer
+from .optimizers import Optimizer
 from .plan import Launch, Plan, plan_inference, plan_training
 from .vectors import NamedVector, places_of
 
 
-class Loss(float):
-    """The mean loss of a batch, with `gradient`: its derivative by the net's output, (N, ...)."""
-
-    gradient: np.ndarray
-
-    def __new__(cls, value: float, gradient: np.ndarray) -> Loss:
-        loss = super().__new__(cls, value)
-        loss.gradient = gradient
-        return loss
-
-
-@dataclass
-class Evaluation:
-    """Mean loss and, for classification, accuracy and the predicted classes."""
-
-    loss: float
-    accuracy: float | None
-    predictions: np.ndarray | None
+def quiet() -> np.errstate:
+    """NumPy without warnings: the loop says what became infinite, and where."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 class BoundOptimizer:
@@ -75,7 +59,7 @@ class BoundOptimizer:
         self.rule.apply(w, g, state, self.lr, self.t, self._decay[name])
 
 
-class Trainer:
+class Trainer(BaseTrainer):
     """A net in training. All arrays of the step live in one arena, at offsets fixed before the first step."""
 
     def __init__(
@@ -89,31 +73,22 @@ class Trainer:
         poison: bool = False,
         learning_rate: float | None = None,
         classes: bool | None = None,
+        recompute: Iterable[str] = (),
     ):
-        """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. update: see plan.py.
-        classes: whether batch.y holds class numbers; by default as the loss expects (mse and bce take both)."""
-        if not isinstance(blueprint, blueprints.Blueprint):
-            blueprint = blueprints.load(blueprint)
-        self.blueprint, self.seed, self.update_mode = blueprint, seed, update
-        self.mean, self.std = mean, std
-        full = build(blueprint)
-        self.loss = make_loss(blueprint.loss)
-        self.graph = for_training(full, self.loss.name)
-        self.classes = self.loss.classification if classes is None else classes
-        check_loss(blueprint, self.graph, self.loss, self.classes)
-        rule = make_optimizer(blueprint.optimizer)
-        self.target = target_of(self.graph, self.classes)
-        self.plan = plan_training(self.graph, batch_size, rule.states, update, self.target)
-        self.eval_plan = plan_inference(without_training_only(self.graph), batch_size, rule.states, update == "end")
+        """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. classes: whether batch.y
+        holds class numbers; by default as the loss expects (mse and bce take both). update, recompute: see plan.py."""
+        self.set_up(blueprint, seed, classes)
+        self.update_mode, self.mean, self.std = update, mean, std
+        states = self.rule.states
+        self.plan = plan_training(self.graph, batch_size, states, update, self.target, recompute=recompute)
+        self.eval_plan = plan_inference(without_training_only(self.graph), batch_size, states, update == "end")
         self.backend = NumpyBackend([self.plan, self.eval_plan], poison)
         self.model = SimpleNamespace(
-            graph=full, weights=NamedVector(self.backend.flat(self.plan, "weights"), places_of(self.plan))
+            graph=self.full, weights=NamedVector(self.backend.flat(self.plan, "weights"), places_of(self.plan))
         )
-        rate = learning_rate or blueprints.train_settings(blueprint)["learning_rate"]
-        self.optimizer = BoundOptimizer(rule, self.graph, self._states(rule), rate)
-        self.micro_step = 0  # forward passes so far: the counter of dropout's random numbers
+        rate = learning_rate or blueprints.train_settings(self.blueprint)["learning_rate"]
+        self.optimizer = BoundOptimizer(self.rule, self.graph, self._states(self.rule), rate)
         self._finished: list[dict[str, float]] = []
-        self._kept = 0  # samples of a forward() whose values still lie in the arena
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
 
@@ -134,10 +109,6 @@ class Trainer:
     def _first(self) -> str:
         return self.graph.trainable[0].name
 
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch
-
     def array(self, name: str) -> np.ndarray:
         """A parameter, or running statistic, as a view of the arena."""
         return self.backend.array(self.plan, name)
@@ -157,7 +128,7 @@ class Trainer:
             self.optimizer.update(self.model.weights, self.gradients)
         return metrics
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the loop says what became infinite, and where
+    @quiet()
     def micro(self, x: np.ndarray, y: np.ndarray, accumulate: bool = False) -> dict[str, float]:
         """Forward, loss and backward of one (micro-)batch; with accumulate, gradients add to the earlier ones.
 
@@ -169,31 +140,36 @@ class Trainer:
         if immediate:
             self.optimizer.t += 1
         for index, launch in enumerate(self.plan.launches):
+            if self.observer is not None:
+                self.observer.before(launch)
             if launch.kind == "load":
-                self._load(self.plan, x)
+                self.load(self.plan, x)
                 self.backend.array(self.plan, "target", rows)[...] = answers(self.loss, self.target, y, rows)
-            elif launch.kind == "forward":
-                self.backend.forward(self.plan, launch, rows, self.seed, self.micro_step)
             elif launch.kind == "loss":
                 metrics = self._loss(launch, rows)
-            elif launch.kind == "sum":
-                self.backend.add(self.plan, launch, rows)
-            elif launch.kind == "backward":
-                self.backend.backward(self.plan, launch, rows, self.seed, self.micro_step, accumulate)
+            elif launch.kind in ("forward", "again", "sum", "backward"):
+                self.backend.run(self.plan, launch, rows, self.seed, self.micro_step, accumulate)
             elif launch.kind == "update" and launch.group:
                 g = self.backend.array(self.plan, f"d:{launch.group}")
                 squares[launch.group] = sum_of_squares(g)
                 self.optimizer.update_one(launch.group, self.array(launch.group), g)
+            if self.observer is not None:
+                self.observer.after(launch, metrics.get("loss", 0.0))
             self.backend.after(self.plan, index)
         self.micro_step += 1
         if immediate:
             metrics["grad_norm"] = float(np.sqrt(sum(squares[p.name] for p in self.graph.trainable)))
         return metrics
 
+    @quiet()
     def run_batch(self, data: Any, index: np.ndarray, first: bool, group: int, settings: Any) -> None:
         """One micro-batch of data[index], for the loop. first: the first of an update's. group: how many make the
         update that follows, 0 for none. `collect` has the figures."""
-        metrics = self.micro(data.x[index], data.y[index], accumulate=not first)
+        x, spec = data.x[index], settings.make_augmentation()
+        if spec is not None:
+            scale = self._scale(x.shape[-1]) if x.dtype == np.uint8 else (None, None)
+            x = augment(x, spec, self.seed, self.micro_step, index, self.epoch, *scale)
+        metrics = self.micro(x, data.y[index], accumulate=not first)
         metrics |= {"samples": len(index), "updated": group > 0}
         if group and self.update_mode == "end":
             gradients = self.gradients
@@ -217,16 +193,9 @@ class Trainer:
         gradients = self.gradients
         return float(np.sqrt(sum(sum_of_squares(gradients[p.name]) for p in self.graph.trainable)))
 
-    def _load(self, plan: Plan, x: np.ndarray) -> None:
-        check_sample(plan.graph, x, plan.batch)
-        into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
-        if x.dtype == np.uint8:
-            x = x if x.ndim == 4 else x[..., None]
-            channels = x.shape[-1]
-            mean, std = self.mean or (0.0,) * channels, self.std or (255.0,) * channels
-            to_input(x, mean, std, out=into.reshape(x.shape))
-        else:
-            np.copyto(into, x.reshape(into.shape))
+    def _scale(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel, for bytes."""
+        return self.mean or (0.0,) * channels, self.std or (255.0,) * channels
 
     def _loss(self, launch: Launch, rows: int) -> dict[str, float]:
         z = self.backend.array(self.plan, launch.reads["z"], rows)
@@ -239,187 +208,34 @@ class Trainer:
         np.copyto(self.backend.array(self.plan, launch.writes["dz"], rows), dz)
         return metrics
 
-    # ---- the step taken apart
+    # ---- what the step taken apart is made of
 
-    def forward(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Run the forward launches one at a time. Copies of every layer's output by name, and "output".
+    def load(self, plan: Plan, x: np.ndarray) -> None:
+        check_sample(plan.graph, x, plan.batch)
+        into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
+        if x.dtype == np.uint8:
+            x = x if x.ndim == 4 else x[..., None]
+            to_input(x, *self._scale(x.shape[-1]), out=into.reshape(x.shape))
+        else:
+            np.copyto(into, x.reshape(into.shape))
 
-        A layer that is fused with the activation after it has no output of its own, nor has a last softmax that the
-        loss includes.
-        """
-        x, seen = np.asarray(x), dict[str, np.ndarray]()
-        for index, launch in enumerate(self.plan.launches):
-            if launch.kind == "loss":
-                break
-            if launch.kind == "load":
-                self._load(self.plan, x)
-            else:
-                self.backend.forward(self.plan, launch, len(x), self.seed, self.micro_step)
-            self._copy_new(index, len(x), seen)
-            self.backend.after(self.plan, index)
-        self._kept = len(x)
-        out = self._by_layer(seen)
-        out["output"] = seen[self.graph.tensors[self.graph.outputs[0]].name]
-        return out
+    def run(self, plan: Plan, launch: Launch, rows: int) -> None:
+        self.backend.run(plan, launch, rows, self.seed, self.micro_step)
 
-    def _copy_new(self, index: int, rows: int, seen: dict[str, np.ndarray]) -> None:
-        """Copy what launch `index` has put out for each sample, and what is only another name of it (a flatten)."""
-        renamed = (new for at, new, _ in self.plan.renames if at == index + 1)
-        for name in (*self.plan.launches[index].writes.values(), *renamed):
-            if self.plan.values[name].batched:
-                seen[name] = self.backend.array(self.plan, name, rows).copy()
+    def read(self, plan: Plan, name: str, rows: int | None = None) -> np.ndarray:
+        return self.backend.array(plan, name, rows).copy()
 
-    def _by_layer(self, seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Arrays by tensor as arrays by blueprint layer."""
-        names = {layer: self.graph.tensors[t].name for layer, t in self.graph.layers.items()}
-        return {layer: seen[name] for layer, name in names.items() if name in seen}
+    def write(self, plan: Plan, name: str, array: np.ndarray) -> None:
+        np.copyto(self.backend.array(plan, name, len(array) if plan.values[name].batched else None), array)
 
-    def criterion(self, output: np.ndarray, y: np.ndarray) -> Loss:
-        """The loss of an output, which carries its own gradient for `backward`."""
-        value, gradient = self.loss(np.asarray(output), answers(self.loss, self.target, y, len(output)))
-        return Loss(value, gradient)
+    def after(self, plan: Plan, index: int) -> None:
+        self.backend.after(plan, index)
 
-    def backward(self, loss: Loss, activations: dict[str, np.ndarray] | None = None) -> NamedVector:
-        """Run the backward launches after `forward`. Returns a copy of all gradients; .activations holds those of
-        the layers' outputs by name. The arena keeps what backward needs: `activations` may be left out."""
-        if self.update_mode != "end":
-            raise UserError('backward() needs a trainer made with update="end".')
-        rows, seen = len(loss.gradient), dict[str, np.ndarray]()
-        if self._kept != rows:
-            raise UserError(
-                "backward() needs a forward() of the same batch right before it: it reads what that left in the arena, "
-                "where every other step, infer() and backward() itself write."
-            )
-        self._kept = 0
-        start = next(i for i, launch in enumerate(self.plan.launches) if launch.kind == "loss")
-        dz = self.plan.launches[start].writes["dz"]
-        np.copyto(self.backend.array(self.plan, dz, rows), loss.gradient)
-        self._copy_new(start, rows, seen)
-        self.backend.after(self.plan, start)
-        for index, launch in enumerate(self.plan.launches[start + 1 :], start + 1):
-            if launch.kind == "backward":
-                self.backend.backward(self.plan, launch, rows, self.seed, self.micro_step)
-            elif launch.kind == "sum":
-                self.backend.add(self.plan, launch, rows)
-            self._copy_new(index, rows, seen)
-            self.backend.after(self.plan, index)
-        self.micro_step += 1
-        gradients = NamedVector(np.array(self.gradients), self.gradients.places)
-        gradients.activations = self._by_layer({name[2:].rstrip("+"): array for name, array in seen.items()})
-        return gradients
-
-    # ---- using the net as it is
-
-    def infer(self, x: np.ndarray) -> np.ndarray:
-        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics): a copy.
-        Of a net that ends in a softmax which the loss includes, the logits."""
-        rows, self._kept = len(x), 0
-        for index, launch in enumerate(self.eval_plan.launches):
-            if launch.kind == "load":
-                self._load(self.eval_plan, x)
-            else:
-                self.backend.forward(self.eval_plan, launch, rows)
-            self.backend.after(self.eval_plan, index)
-        out = self.eval_plan.graph.tensors[self.eval_plan.graph.outputs[0]].name
-        return self.backend.array(self.eval_plan, out, rows).copy()
-
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
-        """Loss and accuracy over a whole set, batch by batch."""
-        return evaluate(self, x, y)
-
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        """Everything a resume needs, as copies: weights/NAME (with statistics) and optimizer/STATE/NAME."""
-        out = {f"weights/{name}": self.array(name).copy() for name in self.graph.params}
-        for state, vector in self.optimizer.states.items():
-            out |= {f"optimizer/{state}/{name}": array.copy() for name, array in vector.items()}
-        return out
-
-    def load_arrays(self, arrays: dict[str, np.ndarray], where: str, optimizer: bool = True) -> None:
-        """The inverse of state_arrays; a missing or misshapen array is named."""
-        targets = {f"weights/{name}": self.array(name) for name in self.graph.params}
-        if optimizer:
-            for state, vector in self.optimizer.states.items():
-                targets |= {f"optimizer/{state}/{name}": array for name, array in vector.items()}
-        for name, target in targets.items():
-            target[...] = check_array(arrays, name, target.shape, where)
-
-
-def evaluate(trainer: Any, x: np.ndarray, y: np.ndarray) -> Evaluation:
-    """What Trainer.evaluate does, for every trainer that can infer."""
-    total, correct, predictions = 0.0, 0, []
-    for start in range(0, len(x), trainer.batch_size):
-        z = trainer.infer(x[start : start + trainer.batch_size])
-        t = answers(trainer.loss, trainer.target, y[start : start + trainer.batch_size], len(z))
-        total += trainer.loss(z, t)[0] * len(t)
-        predicted = trainer.loss.predictions(z, t)
-        if predicted is not None:
-            predictions.append(predicted)
-            correct += int((predicted == t.reshape(predicted.shape)).sum())
-    found = np.concatenate(predictions) if predictions else None
-    return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
-
-
-def answers(loss: Any, target: tuple[tuple[int, ...], str], y: np.ndarray, rows: int) -> np.ndarray:
-    """y as the loss compares with it: (rows, *target)."""
-    y, shape = np.asarray(y), (rows, *target[0])
-    if y.size != prod(shape):
-        raise UserError(
-            f"Answers of shape {y.shape} do not fit {rows} samples: {loss.name} needs {shape}.\n"
-            "  Give one class number a sample, or as many values as the net puts out."
-        )
-    return y.reshape(shape)
-
-
-def check_sample(graph: Graph, x: np.ndarray, batch: int) -> None:
-    """x must hold 1 to `batch` samples that the net's input can read."""
-    if not 0 < len(x) <= batch:
-        raise UserError(
-            f"The batch holds {len(x)} samples, but the net is planned for 1 to {batch}.\n"
-            f"  Give fewer at a time, or make the trainer with batch_size={len(x)}."
-        )
-    if not fits(x.shape[1:], graph.input_shape):
-        raise UserError(
-            f"A sample of {x.shape[1:]} values does not fit the net's input {graph.input_shape} (height, width, "
-            "channels).\n  Give data of that shape, or change input_shape in the blueprint."
-        )
-
-
-def check_array(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """arrays[name], which must be there and of that shape."""
-    found = arrays.get(name)
-    if found is None or found.shape != shape:
-        what = "is missing" if found is None else f"has shape {found.shape}"
-        raise UserError(
-            f"{where}: {name} {what}, but the blueprint needs {shape}.\n"
-            "  Use the blueprint this checkpoint was trained with."
-        )
-    return found
+    def flat_gradients(self) -> np.ndarray:
+        return np.array(self.gradients)
 
 
 def sum_of_squares(g: np.ndarray) -> float:
     """sum g^2 in float64."""
     flat = g.ravel().astype(np.float64)
     return float(flat @ flat)
-
-
-def fits(sample: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a sample can be read as the net's input: as many values, and if it is an image too, of that shape."""
-    return prod(sample) == prod(shape) and (len(sample) != len(shape) or sample == shape)
-
-
-def target_of(graph: Graph, classes: bool) -> tuple[tuple[int, ...], str]:
-    """(shape without batch, dtype) of what the loss compares the output with: a class number, or values."""
-    return ((), "i32") if classes else (graph.output_shape, "f32")
-
-
-def check_loss(blueprint: blueprints.Blueprint, graph: Graph, loss: Any, classes: bool) -> None:
-    """There must be something to train, and the last layer must give what the loss reads: one row of scores where
-    the answer is a class."""
-    if not graph.trainable:
-        raise UserError(f"{blueprint.where}: no layer has weights to train.\n  Add at least one, such as a linear.")
-    loss.check_outputs(graph.output_shape[-1], blueprint.where)
-    if classes and len(graph.output_shape) != 1:
-        raise UserError(
-            f"{blueprint.where}: the last layer gives {graph.output_shape}, but {loss.name} needs one row of scores.\n"
-            "  End with a flatten or global_avg_pool and a linear layer."
-        )

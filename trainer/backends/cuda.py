@@ -11,21 +11,27 @@ from ..data.known import default_cache
 from ..errors import UserError
 from ..kernels.call import Call, Float, Int, Kernel
 from ..kernels.source import source
-from .device import Bound
+from .lanes import LANES, Bound, in_lane, schedule
+
+
+def cupy_module() -> Any:
+    """CuPy, or a UserError (caused by the ImportError) that says how to get it."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise UserError(
+            "--device cuda needs CuPy, which is not installed.\n"
+            "  pip install 'litenet[gpu]', or train with --device cpu."
+        ) from error
+    return cupy
 
 
 class CudaDevice:
     """Allocates, copies, launches and captures on one card and one stream. Raises UserError where there is none."""
 
     def __init__(self, index: int = 0):
-        try:
-            import cupy
-        except ImportError:
-            raise UserError(
-                "--device cuda needs CuPy, which is not installed.\n"
-                "  pip install 'litenet[gpu]', or train with --device cpu."
-            ) from None
-        self.cupy = cupy
+        self.cupy = cupy = cupy_module()
+        self.index = index
         try:
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             cupy.cuda.Device(index).use()
@@ -35,7 +41,9 @@ class CudaDevice:
             ) from None
         self.name = properties["name"].decode()
         self.sms = int(properties["multiProcessorCount"])
+        self.capability = (int(properties["major"]), int(properties["minor"]))
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.side = [cupy.cuda.Stream(non_blocking=True) for _ in range(LANES - 1)]  # for what runs beside it
         self.table = default_cache() / "kernels" / f"{self.name.replace(' ', '-')}.json"  # the variants found fastest
         self.allocated = 0  # bytes, and how many times: training must not change the second
         self.allocations = 0
@@ -73,6 +81,14 @@ class CudaDevice:
         if array.nbytes > 65536:  # smaller ones are staged by the driver before the call returns
             self.stream.synchronize()
 
+    def zero(self, address: int, size: int) -> None:
+        self.cupy.cuda.runtime.memsetAsync(address, 0, size, self.stream.ptr)
+
+    def copy(self, source: int, target: int, size: int) -> None:
+        """From one place on the card to another, in stream order."""
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, self.stream.ptr)
+
     def download(self, address: int, array: np.ndarray) -> None:
         """Device to host, after all that was launched before."""
         runtime = self.cupy.cuda.runtime
@@ -81,6 +97,13 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         self.stream.synchronize()
+
+    def pinned(self, size: int) -> np.ndarray:
+        """`size` bytes of page-locked host memory, which the card copies from by itself."""
+        return np.frombuffer(self.cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
+
+    def lane(self, slots: int) -> Lane:
+        return Lane(self, slots)
 
     # ---- kernels
 
@@ -95,7 +118,7 @@ class CudaDevice:
         except self.cupy.cuda.compiler.CompileException as error:
             raise UserError(f"{kernel.file} ({kernel.name}) does not compile on {self.name}:\n{error}") from None
 
-    def launch(self, call: Call, addresses: Sequence[int | None]) -> None:
+    def launch(self, call: Call, addresses: Sequence[int | None], stream: Any = None) -> None:
         given = iter(addresses)
         args: list[Any] = []
         for arg in call.args:
@@ -105,7 +128,7 @@ class CudaDevice:
                 args.append(np.float32(arg.value))
             else:
                 args.append(np.uint64(next(given) or 0))
-        with self.stream:
+        with stream or self.stream:
             self.function(call.kernel)(call.grid, call.block, tuple(args), shared_mem=call.shared)
 
     def measure(self, launches: Sequence[Bound]) -> float:
@@ -124,12 +147,58 @@ class CudaDevice:
         return best / 8e3
 
     def capture(self, launches: Sequence[Bound]) -> Callable[[], None]:
-        """One CUDA graph of the launches; calling it replays them."""
+        """One CUDA graph of the launches, side by side where lanes.py allows it; calling it replays them."""
         for call, _ in launches:
             self.function(call.kernel)
+        tasks = schedule(launches)
+        awaited = {j for task in tasks for j in task.waits}
+        used = {task.lane for task in tasks}
+        streams = {lane: self.stream if lane == 0 else self.side[lane - 1] for lane in used | {0}}
+        events: dict[int, Any] = {}
         with self.stream:
             self.stream.begin_capture()
-            for call, addresses in launches:
-                self.launch(call, addresses)
+            begun = self._event(self.stream)
+            for lane in used - {0}:
+                streams[lane].wait_event(begun)
+            for index, ((call, addresses), task) in enumerate(zip(launches, tasks, strict=True)):
+                stream = streams[task.lane]
+                for j in task.waits:
+                    stream.wait_event(events[j])
+                self.launch(call, in_lane(call, addresses, task.lane), stream)
+                if index in awaited:
+                    events[index] = self._event(stream)
+            for lane in used - {0}:
+                self.stream.wait_event(self._event(streams[lane]))
             graph = self.stream.end_capture()
         return lambda: graph.launch(self.stream)
+
+    def _event(self, stream: Any) -> Any:
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+
+class Lane:
+    """Copies to the card beside the launches: `slots` places that are filled and read in turn, with events between."""
+
+    def __init__(self, device: CudaDevice, slots: int):
+        cuda = device.cupy.cuda
+        self.device, self.stream = device, cuda.Stream(non_blocking=True)
+        self.arrived = [cuda.Event(disable_timing=True) for _ in range(slots)]
+        self.read = [cuda.Event(disable_timing=True) for _ in range(slots)]
+
+    def free(self, slot: int) -> None:
+        """Wait until the host may write this slot's page again: its last copy has arrived."""
+        self.arrived[slot].synchronize()
+
+    def send(self, slot: int, address: int, page: np.ndarray) -> None:
+        """Copy a page once the launches that read the slot before are done; launches from now on find it there."""
+        self.stream.wait_event(self.read[slot])
+        runtime = self.device.cupy.cuda.runtime
+        runtime.memcpyAsync(address, page.ctypes.data, page.nbytes, runtime.memcpyHostToDevice, self.stream.ptr)
+        self.arrived[slot].record(self.stream)
+        self.device.stream.wait_event(self.arrived[slot])
+
+    def used(self, slot: int) -> None:
+        """The launches that read the slot have been given to the card."""
+        self.read[slot].record(self.device.stream)

@@ -7,23 +7,41 @@ launched for an operator is decided in trainer/kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..data.augment import Augmentation
 from ..graph import Graph, Node
 from ..kernels import calls_gemm, calls_load, calls_other, calls_step
 from ..kernels.call import Call, Ref, Shapes
 from ..kernels.choose import Choice
 from ..losses import BoundLoss
-from ..ops import OPS
+from ..ops import OPS, Shape
 from ..optimizers import Optimizer
 from ..plan import Launch, Plan
-from .numpy import DTYPES
+from .lanes import Bound, Span
+from .numpy import DTYPES, drawing
 
 TRAINED = (*calls_gemm.PARTS, *calls_other.CALLS)  # operators that have kernels
-Bound = tuple[Call, tuple[int | None, ...]]  # a call, and the address of each of its Refs in order
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a batch is gathered from: addresses of `count` samples and of their answers, bytes or float32.
+
+    shape: of a sample, (H, W, C) of a picture. ordered: the step's order says which samples; else the first ones.
+    """
+
+    set: int
+    labels: int
+    count: int
+    shape: Shape
+    dtype: str  # u8 or f32
+    ordered: bool
+    slot: int = -1  # of a ring, where the batch was sent
 
 
 class Device(Protocol):
@@ -34,10 +52,14 @@ class Device(Protocol):
 
     def allocate(self, size: int) -> int: ...
     def upload(self, address: int, array: np.ndarray) -> None: ...
+    def zero(self, address: int, size: int) -> None: ...
+    def copy(self, source: int, target: int, size: int) -> None: ...
     def download(self, address: int, array: np.ndarray) -> None: ...
     def launch(self, call: Call, addresses: Sequence[int | None]) -> None: ...
     def capture(self, launches: Sequence[Bound]) -> Callable[[], None]: ...
     def synchronize(self) -> None: ...
+    def pinned(self, size: int) -> np.ndarray: ...
+    def lane(self, slots: int) -> Any: ...
 
 
 def supports(graph: Graph) -> str | None:
@@ -47,32 +69,43 @@ def supports(graph: Graph) -> str | None:
 
 def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes:
     """What the node's calls depend on."""
-    index = {n.name: i for i, n in enumerate(graph.nodes)}
+    places = drawing(graph)
     x, y = graph.shapes(node)[0], graph.tensors[node.output].shape
-    return Shapes(node.attrs, rows, x, y, sms=sms, node=index[node.name], nodes=len(graph.nodes), **more)
+    more["algorithm"] = node.algorithm
+    return Shapes(node.attrs, rows, x, y, sms=sms, node=places.get(node.name, 0), nodes=max(len(places), 1), **more)
 
 
-def workspace(choice: Choice, loss: BoundLoss | None, classes: bool) -> Callable[[Graph, int, Launch, bool], int]:
+def workspace(
+    choice: Choice, loss: BoundLoss | None, classes: bool, half: bool = False
+) -> Callable[[Graph, int, Launch, bool], int]:
     """Bytes of scratch a launch of a plan needs, for the planner."""
     sms = choice.device.sms
+    known: dict[tuple, int] = {}
 
     def need(graph: Graph, batch: int, launch: Launch, training: bool) -> int:
         if launch.kind == "loss" and loss is not None:
             return calls_step.loss_scratch(batch, graph.output_shape, classes, sms)
-        if launch.node is None or launch.kind not in ("forward", "backward"):
+        if launch.node is None or launch.kind not in ("forward", "again", "backward"):
             return 0
-        s = shapes(graph, launch.node, batch, sms, adds=frozenset(launch.adds), want=wanted(launch))
-        return choice.scratch(launch.node.op, direction(launch, training), s)
+        key = (id(graph), batch, launch.kind, launch.node.name, frozenset(launch.adds), wanted(launch), training)
+        if key not in known:
+            s = shapes(graph, launch.node, batch, sms, half=half, adds=frozenset(launch.adds), want=wanted(launch))
+            known[key] = choice.scratch(launch.node.op, direction(launch, training), s)
+        return known[key]
 
     return need
 
 
 def direction(launch: Launch, training: bool) -> str:
-    return "backward" if launch.kind == "backward" else "train" if training else "forward"
+    """The word by which trainer/kernels knows what a launch wants."""
+    return launch.kind if launch.kind in ("backward", "again") else "train" if training else "forward"
 
 
 def wanted(launch: Launch) -> frozenset[str]:
     return frozenset(launch.writes) - {"scratch"} if launch.kind == "backward" else frozenset()
+
+
+CONSTANT = ("step", "order", "mean", "std", "scaling", "class_weights")  # control values that no operator writes
 
 
 class DeviceBackend:
@@ -85,8 +118,7 @@ class DeviceBackend:
         self.plans = list(plans)
         self.bytes = max(plan.arena_bytes for plan in self.plans)
         self.base = device.allocate(self.bytes)
-        device.upload(self.base, np.zeros(self.bytes, np.uint8))
-        self.external: dict[str, int] = {}  # arrays outside the arena: the data set and its answers
+        device.zero(self.base, self.bytes)
 
     # ---- arrays
 
@@ -125,7 +157,7 @@ class DeviceBackend:
     # ---- launches
 
     def bind(self, plan: Plan, launch: Launch, rows: int, accumulate: bool = False) -> list[Bound]:
-        """The kernel calls of a forward, loss, sum or backward launch, with addresses."""
+        """The kernel calls of a forward, again, loss, sum or backward launch, with addresses."""
         names = dict(launch.reads)
         if launch.kind == "backward":
             names |= {f"d:{role}": name for role, name in launch.writes.items() if role != "scratch"}
@@ -134,42 +166,76 @@ class DeviceBackend:
             names |= launch.writes
         if "scratch" in launch.writes:
             names["scratch"] = launch.writes["scratch"]
-        return self.resolve(plan, self._calls(plan, launch, rows, accumulate), names)
+        state = {name for name, p in plan.graph.params.items() if not p.trainable}
+        written = {*launch.writes.values(), *(state if launch.kind == "forward" and plan.training else ())}
+        keeps = [role for role, name in names.items() if name not in written]
+        return self.resolve(plan, self._calls(plan, launch, rows, accumulate), names, keeps=keeps)
 
     def _calls(self, plan: Plan, launch: Launch, rows: int, accumulate: bool) -> list[Call]:
-        graph, sms = plan.graph, self.device.sms
+        graph, sms, half = plan.graph, self.device.sms, plan.storage == "f16"
         if launch.kind == "sum":
-            return calls_step.sum_calls(rows * prod(plan.values[launch.writes["y"]].shape[1:]), sms)
+            return calls_step.sum_calls(rows * prod(plan.values[launch.writes["y"]].shape[1:]), sms, half)
         if launch.kind == "loss":
-            return calls_step.loss_calls(self.loss, rows, graph.output_shape, self.classes, sms)
+            history = plan.view("history")[1][0]
+            return calls_step.loss_calls(self.loss, rows, graph.output_shape, self.classes, sms, half, history)
         assert launch.node is not None
         more = {"adds": frozenset(launch.adds), "accumulate": accumulate, "want": wanted(launch)}
-        s = shapes(graph, launch.node, rows, sms, **more)
-        return self.choice.calls(launch.node.op, direction(launch, plan.training), s)
+        s = shapes(graph, launch.node, rows, sms, half=half, **more)
+        scratch = plan.values[launch.writes["scratch"]].bytes if "scratch" in launch.writes else 0
+        room = None if rows == plan.batch else scratch
+        return self.choice.calls(launch.node.op, direction(launch, plan.training), s, room)
 
-    def bind_load(self, plan: Plan, dtype: str, rows: int, count: int, ordered: bool, answers: bool) -> list[Bound]:
-        """Gather `rows` samples of a set of `count` (roles set, labels, and order if ordered) into x and target."""
+    def bind_load(
+        self, plan: Plan, source: Source, rows: int, answers: bool, augment: Augmentation | None = None
+    ) -> list[Bound]:
+        """Gather `rows` samples into x and, with answers, theirs into target."""
         x = plan.graph.tensors[plan.graph.input]
-        C = x.shape[-1] if len(x.shape) == 3 else plan.values["mean"].shape[0] if "mean" in plan.values else 1
-        words = prod(plan.values["target"].shape[1:]) if answers else 1
+        picture = len(source.shape) == 3
         calls = calls_load.load_calls(
-            dtype, rows, plan.batch, count, prod(x.shape), C, words, dtype == "u8", self.device.sms
+            source.dtype,
+            rows,
+            plan.batch,
+            source.count,
+            prod(source.shape),
+            source.shape[-1] if picture else 1,
+            words=prod(plan.values["target"].shape[1:]) if answers else 1,
+            normalise=source.dtype == "u8",
+            sms=self.device.sms,
+            half=plan.storage == "f16",
+            cursor=False,
+            augment=augment,
+            width=source.shape[1] if picture else 0,
         )
         names = {"x": x.name} | ({"target": "target"} if answers else {})
-        return self.resolve(plan, calls, names, skip={"step"} | (set() if ordered else {"order"}))
+        addresses = {"set": source.set} | ({"labels": source.labels} if answers else {})
+        if augment and not source.ordered:
+            addresses["numbers"] = self.address(plan, "order")
+        return self.resolve(plan, calls, names, set() if source.ordered else {"order"}, addresses)
 
     def bind_update(self, plan: Plan, clip_value: float, clip_norm: float, bounds: int) -> list[Bound]:
         """Clip and update all weights at once."""
         runs = {"weights": "", "gradients": "d:"} | {state: f"{state}:" for state in self.rule.states}
         addresses = {role: self.run_of(plan, prefix)[0] for role, prefix in runs.items()}
-        count = self.run_of(plan)[1]
-        calls = calls_step.update_calls(self.rule, count, bounds, clip_value, clip_norm, 0, self.device.sms)
+        count, half = self.run_of(plan)[1], plan.storage == "f16"
+        calls = calls_step.update_calls(
+            self.rule, count, bounds, clip_value, clip_norm, 0, self.device.sms, half, *self._partials(plan)
+        )
         return self.resolve(plan, calls, {}, addresses=addresses)
 
-    def bind_advance(self, plan: Plan, updated: bool, history: int) -> list[Bound]:
-        """The end of a micro-step: the norm, and a row of the history."""
-        partials = calls_step.partial_count(self.run_of(plan)[1], self.device.sms) if updated else 0
-        return self.resolve(plan, calls_step.advance_calls(partials, 0, history), {})
+    def bind_update_of(self, plan: Plan, name: str, decays: bool, first: int) -> list[Bound]:
+        """Update one tensor. first: how many sums of squares the updates before it leave in a row of "partials"."""
+        count, sms = prod(plan.values[name].shape), self.device.sms
+        names = {"weights": name, "gradients": f"d:{name}"} | {state: f"{state}:{name}" for state in self.rule.states}
+        calls = calls_step.update_calls(
+            self.rule, count, 2 if decays else 0, 0.0, 0.0, first, sms, False, *self._partials(plan)
+        )
+        return self.resolve(plan, calls, names | {"bounds": "everywhere"}, keeps=["gradients", "bounds"])
+
+    @staticmethod
+    def _partials(plan: Plan) -> tuple[int, int]:
+        """Rows of "partials", and float64 sums in each."""
+        rows, size = plan.view("partials")[1]
+        return rows, size // 8
 
     def resolve(
         self,
@@ -178,16 +244,28 @@ class DeviceBackend:
         names: dict[str, str],
         skip: Iterable[str] = (),
         addresses: dict[str, int] | None = None,
+        keeps: Iterable[str] | None = None,
     ) -> list[Bound]:
-        """Calls with the address of each Ref: a value of `names`, a control value, or an array outside the arena."""
-        roles = {n: self.address(plan, n) for n, v in plan.values.items() if plan.buffers[v.buffer].kind == "control"}
-        roles |= self.external | (addresses or {}) | {role: self.address(plan, name) for role, name in names.items()}
+        """Calls with the address of each Ref: a value of `names`, a control value, or one of `addresses`.
+
+        keeps: the roles that are read only; all others count as written. None: nothing may run beside these calls."""
+        values = {n: n for n, v in plan.values.items() if plan.buffers[v.buffer].kind == "control"} | names
+        roles = {role: self.address(plan, name) for role, name in values.items()} | (addresses or {})
         for role in skip:
             roles.pop(role, None)
+        read = {*(keeps or ()), *CONSTANT}
         out = []
         for call in calls:
             refs = [arg for arg in call.args if isinstance(arg, Ref)]
-            out.append((call, tuple(roles[r.role] + r.offset if r.role in roles else None for r in refs)))
+            places = tuple(roles[r.role] + r.offset if r.role in roles else None for r in refs)
+            spans = None
+            if keeps is not None:
+                spans = tuple(
+                    Span(roles[r.role], roles[r.role] + plan.values[values[r.role]].bytes, r.role not in read)
+                    for r in refs
+                    if r.role in roles and r.role != "counters"  # each lane has its own
+                )
+            out.append(Bound(call, places, spans))
         return out
 
     def run(self, bound: Iterable[Bound]) -> None:

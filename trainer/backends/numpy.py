@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from .. import rng
+from ..graph import Graph
 from ..ops import OPS, parameters
 from ..plan import Launch, Plan
 
-DTYPES = {"f32": np.float32, "u8": np.uint8, "i32": np.int32}
+DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i32": np.int32}
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,17 @@ class Draw:
     seed: int
     step: int
     node: int
-    nodes: int  # of the whole net
+    nodes: int  # that draw, in the whole net
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """float32 in [0, 1)."""
         return rng.uniform(self.seed, rng.DROPOUT, self.step * self.nodes + self.node, shape)
+
+
+def drawing(graph: Graph) -> dict[str, int]:
+    """The nodes that draw random numbers, each with its place among them: the same however others are fused."""
+    names = (n.name for n in graph.nodes if "rng" in parameters(OPS[n.op].backward))
+    return {name: place for place, name in enumerate(names)}
 
 
 class NumpyBackend:
@@ -46,7 +53,7 @@ class NumpyBackend:
         start = -memory.ctypes.data % 64
         self.arena = memory[start : start + self.bytes]
         self._views: dict[tuple[int, str], np.ndarray] = {}
-        self._node_index = {n.name: i for i, n in enumerate(self.plans[0].graph.nodes)}
+        self._drawing = drawing(self.plans[0].graph)
         if poison:
             self._poison(max(plan.persistent_bytes for plan in self.plans), self.bytes)
 
@@ -72,19 +79,33 @@ class NumpyBackend:
 
     # ---- launches
 
+    def run(
+        self, plan: Plan, launch: Launch, rows: int, seed: int = 0, step: int = 0, accumulate: bool = False
+    ) -> None:
+        """One launch that is an operator's: forward, again, sum or backward."""
+        if launch.kind == "backward":
+            self.backward(plan, launch, rows, seed, step, accumulate)
+        elif launch.kind == "sum":
+            self.add(plan, launch, rows)
+        else:
+            self.forward(plan, launch, rows, seed, step)
+
     def forward(self, plan: Plan, launch: Launch, rows: int, seed: int = 0, step: int = 0) -> None:
-        """Run one forward launch; with plan.training the training form, which also writes the auxiliaries."""
+        """Run one forward launch; with plan.training the training form, which also writes the auxiliaries. Run again,
+        it writes its output alone."""
         node = launch.node
         assert node is not None
-        module = OPS[node.op]
+        module, again = OPS[node.op], launch.kind == "again"
         train = plan.training and hasattr(module, "forward_train")
         call = module.forward_train if train else module.forward
+        if again and hasattr(module, "forward_again"):
+            call, train = module.forward_again, False
         env = self._read(plan, launch, rows)
-        env["rng"] = Draw(seed, step, self._node_index[node.name], len(self._node_index))
+        env["rng"] = Draw(seed, step, self._drawing.get(node.name, 0), len(self._drawing))
         result = call(node.attrs, *(env.get(p) for p in parameters(call)))
         y, aux = result if train else (result, {})
         self._write(plan, launch.writes["y"], y, rows)
-        for role, value in aux.items():
+        for role, value in () if again else aux.items():
             name = launch.writes.get(role) or node.params[role]
             self._write(plan, name, value, rows)
 
@@ -96,7 +117,7 @@ class NumpyBackend:
         assert node is not None
         module = OPS[node.op]
         env = self._read(plan, launch, rows)
-        env["rng"] = Draw(seed, step, self._node_index[node.name], len(self._node_index))
+        env["rng"] = Draw(seed, step, self._drawing.get(node.name, 0), len(self._drawing))
         env["x_shape"] = (rows, *plan.graph.shapes(node)[0])
         env["want"] = frozenset(launch.writes)
         grads = module.backward(node.attrs, *(env.get(p) for p in parameters(module.backward)))

@@ -1,0 +1,101 @@
+"""Plans of a net for a device: what the step needs in the arena besides the net, and the plans of a scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .backends.device import workspace
+from .backends.lanes import LANES
+from .base import BaseTrainer
+from .budget import Maker
+from .fuse import without_training_only
+from .kernels import calls_step
+from .kernels.choose import Choice
+from .kernels.tiles import COUNTERS
+from .ops import Shape
+from .plan import Needs, Plan, draft_training, plan_inference
+from .plan_draft import Draft
+
+HISTORY = 256  # steps between two readings of the losses
+EVERYWHERE = np.array([0, 1 << 29], np.int32)  # "bounds" of a tensor that decays as a whole
+
+
+class DevicePlanner:
+    """Plans for one net (that of `base`, set up) on one device. channels: of the pictures' mean and std."""
+
+    def __init__(self, base: BaseTrainer, device: Any, choice: Choice, channels: int, storage: str = "f32"):
+        self.base, self.device, self.choice, self.channels, self.storage = base, device, choice, channels, storage
+        self.evaluated = without_training_only(base.graph)
+        self._scratch = workspace(choice, base.loss, base.classes, storage == "f16")
+
+    def maker(self, one_by_one: bool) -> Maker:
+        return Maker(self.base.graph, self.draft, self.plan, one_by_one)
+
+    def draft(self, batch: int, update: str, recompute: Iterable[str]) -> Draft:
+        b = self.base
+        return draft_training(
+            b.graph, batch, b.rule.states, update, b.target, self._needs(batch, update), self.storage, recompute
+        )
+
+    def plan(self, batch: int, update: str, recompute: Iterable[str]) -> Plan:
+        return self.draft(batch, update, recompute).finish(True, update)
+
+    def eval_plan(self, batch: int, update: str) -> Plan:
+        """The forward pass and the loss, with the persistent layout of the training plan."""
+        b, needs = self.base, self._needs(batch, update)
+        return plan_inference(
+            self.evaluated, batch, b.rule.states, update == "end", needs, self.storage, b.target
+        )
+
+    def _needs(self, batch: int, update: str) -> Needs:
+        return Needs(self.control(batch, update), self._scratch)
+
+    def control(self, batch: int, update: str) -> dict[str, tuple[Shape, str]]:
+        """The values a step needs besides the net's own. step and order stand together: one copy sends both."""
+        settings = self.base.loss.settings
+        control: dict[str, tuple[Shape, str]] = {
+            "step": ((calls_step.STEP.itemsize // 4,), "i32"),
+            "order": ((batch,), "i32"),
+            "loss": ((1,), "f32"),
+            "correct": ((1,), "i32"),
+            "partials": ((HISTORY, 8 * self.partials(update)), "u8"),
+            "history": ((HISTORY, len(calls_step.HISTORY_ROW)), "f32"),
+            "bounds": ((max(len(self.bounds()), 1),), "i32"),
+            "everywhere": ((len(EVERYWHERE),), "i32"),
+            "counters": ((LANES, COUNTERS), "i32"),
+            "mean": ((self.channels,), "f32"),
+            "std": ((self.channels,), "f32"),
+        }
+        if self.storage == "f16":
+            control["scaling"] = ((calls_step.SCALING.itemsize // 4,), "i32")
+        if settings.get("class_weights") is not None:
+            control["class_weights"] = ((self.base.graph.output_shape[-1],), "f32")
+        return control
+
+    def partials(self, update: str) -> int:
+        """Sums of squares that the updates of a step leave."""
+        return sum(self.partials_of(update).values())
+
+    def partials_of(self, update: str) -> dict[str, int]:
+        """The same by update: of every parameter, or ("") of all at once."""
+        params, sms = self.base.graph.trainable, self.device.sms
+        if update == "immediate":
+            return {p.name: calls_step.partial_count(prod(p.shape), sms) for p in params}
+        return {"": calls_step.partial_count(self._length(), sms)}
+
+    def _length(self) -> int:
+        """Elements of the run of all weights, gaps between tensors included, none after the last."""
+        sizes = [prod(p.shape) for p in self.base.graph.trainable]
+        return sum(-(-n // 4) * 4 for n in sizes[:-1]) + sizes[-1]
+
+    def bounds(self) -> np.ndarray:
+        """Where in the run of all weights decay begins and ends."""
+        at, tensors = 0, []
+        for p in self.base.graph.trainable:
+            tensors.append((at, prod(p.shape), p.decay))
+            at += -(-prod(p.shape) // 4) * 4
+        return calls_step.decay_bounds(tensors)

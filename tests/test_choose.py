@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from nets import SMALL, graph_of
@@ -11,9 +12,9 @@ from litenet.trainer.backends.device import shapes, workspace
 from litenet.trainer.errors import UserError
 from litenet.trainer.fuse import for_training
 from litenet.trainer.kernels import calls_gemm
-from litenet.trainer.kernels.choose import CANDIDATES, Choice
+from litenet.trainer.kernels.call import Ref
+from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of
 from litenet.trainer.kernels.source import FOLDER, source
-from litenet.trainer.losses import make_loss
 from litenet.trainer.machine import Machine
 from litenet.trainer.plan import Needs, plan_training
 from litenet.trainer.session import start
@@ -72,7 +73,7 @@ def test_a_table_that_cannot_be_written_stops_nothing(tmp_path):
 def test_scratch_of_the_chosen_variants_lies_in_the_arena():
     device = ShimDevice()
     graph = for_training(graph_of(SMALL), "cross_entropy")
-    plan = plan_training(graph, 8, needs=Needs({}, workspace(Choice(device), make_loss(_options()), True)))
+    plan = plan_training(graph, 8, needs=Needs({}, workspace(Choice(device))))
     scratch = [b for b in plan.buffers if b.kind == "scratch"]
     assert scratch
     for b in scratch:
@@ -114,3 +115,80 @@ def test_cuda_without_cupy_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="needs CuPy, which is not installed"):
         start(blueprint, "digits", {}, tmp_path / "run", machine=Machine("cuda"))
     assert not (tmp_path / "run").exists()
+
+
+def convolution_shapes(device):
+    layer = {"type": "conv2d", "out_channels": 32, "kernel_size": 3, "padding": 1}
+    graph = for_training(graph_of([layer], (32, 12, 12)), "cross_entropy")
+    return shapes(graph, graph.nodes[0], 16, device.sms, want=frozenset(("x", "weight", "bias")))
+
+
+KINDS = [("winograd", "winograd"), ("implicit", "implicit"), ("im2col", "implicit")]
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), KINDS)
+def test_the_algorithm_of_the_blueprint_is_the_one_that_runs(algorithm, kind):
+    """Each part of a convolution that has a variant of that algorithm takes one; nothing else is measured."""
+    device = Timed(1)
+    layer = {"type": "conv2d", "out_channels": 32, "kernel_size": 3, "padding": 1, "algorithm": algorithm}
+    graph = for_training(graph_of([layer], (32, 12, 12)), "cross_entropy")
+    for direction, want in (("forward", ()), ("backward", ("x", "weight", "bias"))):
+        s = shapes(graph, graph.nodes[0], 16, device.sms, want=frozenset(want))
+        assert s.algorithm == algorithm
+        for variants in calls_gemm.parts("conv2d", direction, s).values():
+            allowed = Choice._allowed(variants, algorithm, None)
+            assert {algorithm_of(v.name) for v in allowed} == {kind}
+            assert len(Choice._allowed(variants, "auto", None)) > len(allowed) or len(variants) > CANDIDATES
+
+
+def test_little_scratch_memory_leaves_the_variants_that_need_little():
+    device = ShimDevice()
+    s = convolution_shapes(device)
+    free, tight = Choice(device), Choice(device)
+    tight.limit = 0
+    assert tight.scratch("conv2d", "backward", s) == 0 < free.scratch("conv2d", "backward", s)
+
+
+@pytest.mark.parametrize("op", ["conv2d", "linear"])
+def test_each_part_can_be_done_without_scratch_memory(op):
+    """So that a last batch of few samples runs in what was planned for a whole one, whatever that is."""
+    device = ShimDevice()
+    for sms in (4, 20, 132):
+        s = replace(convolution_shapes(device) if op == "conv2d" else linear_shapes(device), sms=sms)
+        for direction in ("forward", "backward"):
+            for n in (1, 2, 3, 7, 16, 63, 64, 100):
+                for variants in calls_gemm.parts(op, direction, replace(s, N=n)).values():
+                    assert min(v.scratch for v in variants) == 0
+
+
+def test_parts_have_scratch_memory_of_their_own_so_that_they_can_run_at_once():
+    device = ShimDevice()
+    s = convolution_shapes(device)
+    chosen = [variants[0] for variants in calls_gemm.parts("conv2d", "backward", s).values()]
+    need = Choice(device).scratch("conv2d", "backward", s)
+    assert need >= sum(v.scratch for v in chosen)
+    starts = [
+        min((arg.offset for arg in call.args if isinstance(arg, Ref) and arg.role == "scratch"), default=None)
+        for call in Choice(device).calls("conv2d", "backward", s)
+    ]
+    used = sorted({start for start in starts if start is not None})
+    assert len(used) == sum(v.scratch > 0 for v in chosen)
+
+
+def test_a_damaged_table_is_measured_anew(tmp_path):
+    path = tmp_path / "table.json"
+    for text in ("", "[1, 2]", '{"a": "b"}', "{"):
+        path.write_text(text)
+        assert Choice(ShimDevice(), path).table == {}
+
+
+def test_the_choices_of_an_earlier_run_hold_whatever_the_table_says(tmp_path):
+    device, path = Timed(3), tmp_path / "table.json"
+    choice, s = Choice(device, path), linear_shapes(device)
+    want = choice.calls("linear", "backward", s)
+    choice.save()
+    given = dict(choice.used)
+    assert len(given) == 1
+    path.write_text(json.dumps(dict.fromkeys(given, 0)))
+    assert Choice(Timed(1), path).calls("linear", "backward", s) != want
+    assert Choice(Timed(1), path, given).calls("linear", "backward", s) == want

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import nvrtc
 import pytest
-from closeness import assert_close
 from test_cuda_gemm import ALL, Case, close, compile_all, nan, only_tile, run
 
 from litenet.trainer.kernels import calls_gemm, tiles
@@ -16,21 +15,23 @@ from litenet.trainer.ops import OPS, activations
 class Pooled(Case):
     """A conv2d_pool at one shape. dy, y and index are what a backward pass is given."""
 
-    def __init__(self, x, N=3, **attrs):
-        super().__init__("conv2d_pool", x, N, **attrs)
+    def __init__(self, x, N=3, half=False, **attrs):
+        super().__init__("conv2d_pool", x, N, half=half, **attrs)
         double = {k: v.astype(np.float64) for k, v in self.arrays.items()}
         y, aux = self.module.forward_train(self.a, double["x"], double["weight"], double.get("bias"))
-        self.dy, self.index = self.random(y.shape), aux["index"]
-        given = {**double, "dy": self.dy.astype(np.float64), "y": y, "index": self.index, "want": ALL}
+        self.dy, self.index = self.random(y.shape).astype(self.real), aux["index"]
+        stored = y.astype(self.real)
+        given = {**double, "dy": self.dy.astype(np.float64), "y": stored.astype(np.float64)}
+        given |= {"index": self.index, "want": ALL}
         names = self.module.backward.__code__.co_varnames[1 : self.module.backward.__code__.co_argcount]
         self.want = self.module.backward(self.a, *(given.get(n) for n in names))
         self.given = {"dy": self.dy, "index": self.index}
         if self.a.activation != "none":
-            self.given["y"] = y.astype(np.float32)
+            self.given["y"] = stored
 
     def check_forward(self, v, backwards=False):
         """y, and the winners wherever the activation leaves them a gradient."""
-        arrays = {**self.arrays, "y": nan(self.want_y.shape), "scratch": nan(v.scratch // 4)}
+        arrays = {**self.arrays, "y": nan(self.want_y.shape, self.real), "scratch": nan(v.scratch // 4)}
         arrays["index"] = np.full(self.index.shape, 255, np.uint8)
         run(v.calls, arrays, backwards)
         close(arrays["y"], self.want_y)
@@ -41,7 +42,7 @@ class Pooled(Case):
 
     def gradients_of(self, v, held=None, backwards=False):
         arrays = {**self.arrays, **self.given, "scratch": nan(v.scratch // 4)}
-        arrays |= {f"d:{role}": nan(self.arrays[role].shape) for role in ("x", *self.weights)}
+        arrays |= {f"d:{role}": nan(self.arrays[role].shape, self.arrays[role].dtype) for role in ("x", *self.weights)}
         arrays |= held or {}
         run(v.calls, arrays, backwards)
         return {role: arrays[f"d:{role}"] for role in ("x", *self.weights)}
@@ -196,62 +197,23 @@ def test_among_equal_sums_the_first_wins_and_a_nan_is_seen():
             assert np.isfinite(arrays["y"].reshape(4, 4)[:3]).all()
 
 
-# ---- activations in half precision
-
-HALVES = [
-    ("conv2d", {"x": (6, 9, 3), "out_channels": 8, "kernel_size": 3, "padding": 1, "activation": "relu"}),
-    ("conv2d", {"x": (5, 6, 3), "out_channels": 5, "kernel_size": 3, "activation": "tanh"}),
-    ("conv2d", {"x": (6, 5, 8), "out_channels": 12, "kernel_size": 3, "padding": 1, "activation": "relu"}),
-    ("conv2d", {"x": (7, 6, 5), "out_channels": 7, "kernel_size": 2, "stride": 2}),
-    ("conv2d", {"x": (4, 4, 4), "out_channels": 6, "kernel_size": 3, "groups": 2, "activation": "relu"}),
-    ("conv2d_pool", {"x": (6, 10, 3), "out_channels": 8, "kernel_size": 3, "padding": 1, "activation": "relu"}),
-    ("conv2d_pool", {"x": (6, 4, 1), "out_channels": 5, "kernel_size": 3, "padding": 1}),
-    ("conv2d_pool", {"x": (6, 8, 12), "out_channels": 20, "kernel_size": 3, "padding": 1, "activation": "relu"}),
-    ("conv2d_pool", {"x": (4, 6, 9), "out_channels": 7, "kernel_size": 3, "padding": 1, "activation": "sigmoid"}),
-]
-
-
-def definition(module, a, function, given):
-    """The definition in float64 of arrays as they are stored."""
-    names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
-    double = {k: v if v.dtype == np.uint8 else v.astype(np.float64) for k, v in given.items()}
-    return function(a, *({"want": ALL, **double}.get(n) for n in names))
-
-
-def without_winograd(options):
-    """Its sums of halves are less exact."""
-    return [v for v in options if not v.name.startswith("winograd")]
-
-
-@pytest.mark.parametrize(("op", "attrs"), HALVES)
-def test_activations_may_be_stored_in_half_precision(op, attrs):
-    """x, y, dy, dx as 16 bits, each rounded once; sums and the weights' gradients are float32."""
-    case = Case(op, N=2, **attrs)
-    case.arrays["x"] = case.arrays["x"].astype(np.float16)
-    s = case.shapes(want=ALL, half=True, adds=frozenset({"x"}))
-    given = {**case.arrays, "dy": case.random(case.want_y.shape).astype(np.float16)}
-    train = getattr(case.module, "forward_train", case.module.forward)
-    y = definition(case.module, case.a, train, given)
-    y, aux = y if isinstance(y, tuple) else (y, {})
-    for v in without_winograd(calls_gemm.parts(op, "train", s)["forward"]):
-        arrays = {**case.arrays, "y": nan(y.shape).astype(np.float16), "scratch": nan(v.scratch // 4)}
-        arrays |= {name: np.full(y.shape, 255, np.uint8) for name in aux}
-        run(v.calls, arrays)
-        assert_close(arrays["y"].astype(np.float64), y, 1e-5, 2**-11 * 1.01)
-        assert all((arrays[name] == aux[name])[y != 0].all() for name in aux)
+@pytest.mark.parametrize(("x", "attrs"), [SHAPES[0], SHAPES[1], SHAPES[3], SHAPES[4]])
+@pytest.mark.parametrize("sms", [0, 64])
+def test_activations_may_be_stored_in_half_precision(x, attrs, sms):
+    """x, y, dy and dx, with an older gradient; the weights' gradients are float32. Winograd's has its own test."""
+    case = Pooled(x, N=2, half=True, kernel_size=3, **attrs)
+    for v in forward_variants(case, sms=sms):
+        if not v.name.startswith("winograd"):
+            case.check_forward(v)
     older = case.random(case.arrays["x"].shape).astype(np.float16)
-    given |= {**aux, "y": y.astype(np.float16), "add:x": older}
-    want = definition(case.module, case.a, case.module.backward, given)
-    for part, options in calls_gemm.parts(op, "backward", s).items():
-        for v in without_winograd(options):
-            arrays = {**given, "scratch": nan(v.scratch // 4), "d:x": nan(older.shape).astype(np.float16)}
-            arrays |= {f"d:{role}": nan(case.arrays[role].shape) for role in case.weights}
-            run(v.calls, arrays)
-            if part == "dgrad":
-                assert_close(arrays["d:x"].astype(np.float64), want["x"] + older, 2e-5, 2**-11 * 1.01)
+    s = case.shapes(sms, want=ALL, adds=frozenset({"x"}))
+    for part, options in calls_gemm.parts("conv2d_pool", "backward", s).items():
+        for v in options:
+            if v.name.startswith("winograd"):
                 continue
-            for role in case.weights:
-                close(arrays[f"d:{role}"], want[role])
+            got = case.gradients_of(v, {"add:x": older})
+            for role in ["x"] if part == "dgrad" else case.weights:
+                close(got[role], case.want[role] + (older if role == "x" else 0))
 
 
 # ---- compiling for cards that are not here

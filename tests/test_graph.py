@@ -595,3 +595,12 @@ def test_fusing_changes_no_result(seed):
     for fused in (device, trained):
         assert_close(evaluate64(fused, arrays, x)[fused.outputs[0]], want, 1e-12, 1e-12)
     assert np.abs(want).max() > 1e-3
+
+
+@pytest.mark.parametrize("wish", [{"kernel_size": 5}, {"stride": 2}, {"dilation": 2}, {"groups": 2}])
+def test_winograd_is_refused_where_it_has_no_formulas(wish):
+    layer = {"type": "conv2d", "out_channels": 4, "kernel_size": 3, "padding": 2, "algorithm": "winograd"} | wish
+    with pytest.raises(UserError, match=r"layers\[0\].*algorithm is winograd, which needs a 3 x 3 kernel") as caught:
+        graph_of([layer], (2, 9, 9))
+    assert '"algorithm": "auto"' in str(caught.value)
+    assert graph_of([layer | {"algorithm": "auto"}], (2, 9, 9))

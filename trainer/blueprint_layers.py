@@ -93,7 +93,8 @@ PATTERNS: dict[str, tuple[Field, ...]] = {
     ),
 }  # fmt: skip
 SHORTHANDS = tuple(name for name in activations.IDS if name != "none")  # {"type": "relu"}
-_LAYERS = (name for name, module in OPS.items() if len(module.OP.inputs) == 1 and not module.OP.fused)
+_ALONE = (name for name, module in OPS.items() if not (module.OP.fused or module.OP.imported))
+_LAYERS = (name for name in _ALONE if len(OPS[name].OP.inputs) == 1)
 TYPES = (*_LAYERS, *PATTERNS, *SHORTHANDS)
 
 

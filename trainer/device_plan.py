@@ -30,7 +30,7 @@ class DevicePlanner:
     def __init__(self, base: BaseTrainer, device: Any, choice: Choice, channels: int, storage: str = "f32"):
         self.base, self.device, self.choice, self.channels, self.storage = base, device, choice, channels, storage
         self.evaluated = without_training_only(base.graph)
-        self._scratch = workspace(choice, base.loss, base.classes, storage == "f16")
+        self._scratch = workspace(choice, storage == "f16")
 
     def maker(self, one_by_one: bool) -> Maker:
         return Maker(self.base.graph, self.draft, self.plan, one_by_one)
@@ -57,13 +57,12 @@ class DevicePlanner:
     def control(self, batch: int, update: str) -> dict[str, tuple[Shape, str]]:
         """The values a step needs besides the net's own. step and order stand together: one copy sends both."""
         settings = self.base.loss.settings
+        width = calls_step.loss_blocks(batch, self.base.graph.output_shape, self.base.classes)
         control: dict[str, tuple[Shape, str]] = {
             "step": ((calls_step.STEP.itemsize // 4,), "i32"),
             "order": ((batch,), "i32"),
-            "loss": ((1,), "f32"),
-            "correct": ((1,), "i32"),
             "partials": ((HISTORY, 8 * self.partials(update)), "u8"),
-            "history": ((HISTORY, len(calls_step.HISTORY_ROW)), "f32"),
+            "history": ((HISTORY, width, len(calls_step.HISTORY_ROW)), "f32"),
             "bounds": ((max(len(self.bounds()), 1),), "i32"),
             "everywhere": ((len(EVERYWHERE),), "i32"),
             "counters": ((LANES, COUNTERS), "i32"),

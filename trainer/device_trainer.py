@@ -268,7 +268,7 @@ class DeviceTrainer(BaseTrainer):
 
     def _read_history(self) -> None:
         count = len(self._pending)
-        rows = self.backend.read(self.plan, "history")[:count].tolist()
+        rows = calls_step.figures(self.backend.read(self.plan, "history")[:count]).tolist()
         norms = calls_step.norms(self.backend.read(self.plan, "partials")[:count].view(np.float64)).tolist()
         for (size, updated), (loss, correct, scale, _), norm in zip(self._pending, rows, norms, strict=True):
             row = {"loss": loss, "samples": size, "updated": updated}
@@ -361,7 +361,7 @@ class DeviceTrainer(BaseTrainer):
             self._replay(("evaluate", source, len(index)), partial(self._evaluation, source, len(index)))
             if at % HISTORY == HISTORY - 1 or at == len(starts) - 1:
                 first = at - at % HISTORY
-                rows = self.backend.read(self.plan, "history")[: at + 1 - first].tolist()
+                rows = calls_step.figures(self.backend.read(self.plan, "history")[: at + 1 - first]).tolist()
                 for place, row in enumerate(rows, first):
                     total += row[0] * min(size, len(x) - place * size)
                     correct += int(row[1])

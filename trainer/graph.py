@@ -184,6 +184,7 @@ class Builder:
         except ValueError as error:
             raise UserError(f"{layer.where}: {error}.") from None
         self.check_inferred(layer, module.OP, fields, inputs[0])
+        self.check_algorithm(layer, attrs, fields)
         activation = fields.get("activation", "none") if op_name != "activation" else "none"
         params = self.add_params(layer, module.OP, attrs, x, name, activation, fields)
         out = self.tensor(name, y)
@@ -197,6 +198,20 @@ class Builder:
         after = self.tensor(name, y)
         self.nodes.append(Node(f"{name}.{activation}", "activation", act, (out,), after, {}, name.split(".")[0]))
         return after
+
+    @staticmethod
+    def check_algorithm(layer: Layer, attrs: Attrs, fields: dict[str, Any]) -> None:
+        """Winograd's formulas exist for 3 x 3 taps side by side."""
+        if fields.get("algorithm") != "winograd":
+            return
+        found = (tuple(attrs.kernel_size), tuple(attrs.stride), tuple(attrs.dilation), attrs.groups)
+        if found != ((3, 3), (1, 1), (1, 1), 1):
+            (kh, kw), (sh, sw), (dh, dw), groups = found
+            raise UserError(
+                f"{layer.where}: algorithm is winograd, which needs a 3 x 3 kernel with stride, dilation and groups 1, "
+                f"not {kh} x {kw} with stride {sh} x {sw}, dilation {dh} x {dw}, groups {groups}.\n"
+                '  Write "algorithm": "auto", or leave it out.'
+            )
 
     @staticmethod
     def padding(op_name: str, fields: dict[str, Any], x: Shape) -> dict[str, Any]:

@@ -75,16 +75,12 @@ def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes
     return Shapes(node.attrs, rows, x, y, sms=sms, node=places.get(node.name, 0), nodes=max(len(places), 1), **more)
 
 
-def workspace(
-    choice: Choice, loss: BoundLoss | None, classes: bool, half: bool = False
-) -> Callable[[Graph, int, Launch, bool], int]:
+def workspace(choice: Choice, half: bool = False) -> Callable[[Graph, int, Launch, bool], int]:
     """Bytes of scratch a launch of a plan needs, for the planner."""
     sms = choice.device.sms
     known: dict[tuple, int] = {}
 
     def need(graph: Graph, batch: int, launch: Launch, training: bool) -> int:
-        if launch.kind == "loss" and loss is not None:
-            return calls_step.loss_scratch(batch, graph.output_shape, classes, sms)
         if launch.node is None or launch.kind not in ("forward", "again", "backward"):
             return 0
         key = (id(graph), batch, launch.kind, launch.node.name, frozenset(launch.adds), wanted(launch), training)
@@ -176,8 +172,8 @@ class DeviceBackend:
         if launch.kind == "sum":
             return calls_step.sum_calls(rows * prod(plan.values[launch.writes["y"]].shape[1:]), sms, half)
         if launch.kind == "loss":
-            history = plan.view("history")[1][0]
-            return calls_step.loss_calls(self.loss, rows, graph.output_shape, self.classes, sms, half, history)
+            history, width, _ = plan.view("history")[1]
+            return calls_step.loss_calls(self.loss, rows, graph.output_shape, self.classes, history, width, half)
         assert launch.node is not None
         more = {"adds": frozenset(launch.adds), "accumulate": accumulate, "want": wanted(launch)}
         s = shapes(graph, launch.node, rows, sms, half=half, **more)

@@ -48,12 +48,11 @@ class Task:
 
 
 def conflict(a: Bound, b: Bound) -> bool:
-    """Whether one has to wait for the other."""
-    if a.spans is None or b.spans is None:
+    """Whether one has to wait for the other. A plain pair of call and addresses has to, always."""
+    mine, other = getattr(a, "spans", None), getattr(b, "spans", None)
+    if mine is None or other is None:
         return True
-    return any(
-        (s.writes or t.writes) and s.start < t.end and t.start < s.end for s in a.spans for t in b.spans
-    )
+    return any((s.writes or t.writes) and s.start < t.end and t.start < s.end for s in mine for t in other)
 
 
 def needs(launches: Sequence[Bound]) -> list[set[int]]:

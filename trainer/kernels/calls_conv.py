@@ -282,8 +282,8 @@ def _winners_dgrad(s: Shapes, c: _Conv) -> list[Variant]:
         return []
     down = min(fitting, key=cost)
     many, across_and_down = bands(down), {"WR": down, "WC": across}
-    pixels = (4 * down + 2) * (8 * across + 2)
-    macros = {"ACT": act_id(s.a), "PASS": 16 if pixels * 64 <= 44 << 10 else 8, **across_and_down, **storage(s)}
+    images = 16 // (down * across) * (4 * down + 2) * (8 * across + 2)  # pixels; of each group of warps one
+    macros = {"ACT": act_id(s.a), "PASS": 16 if 64 * images <= 47 << 10 else 8, **across_and_down, **storage(s)}
     file = "conv2d_pool_dgrad.cu"
     args: tuple[Arg, ...] = (
         *(Ref("dy"), Ref("y"), c.index, Ref("weight"), older_dx(s), Ref("d:x"), Ref("scratch")),

@@ -9,15 +9,18 @@ fastest first; CALLS takes the first of each, and a backend may time the others 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
 from .call import Arg, BytesOf, Call, CallsOf, Float, Int, Kernel, Ref, Shapes, blocks, constants
 from .calls_conv import conv_parts
-from .tiles import LARGEST, SPLITS, TILES, ranked
+from .tiles import COUNTERS, ranked
 from .variants import (
+    LAST,
     NULL,
     SECOND,
+    WHOLE,
     Variant,
     act_id,
     has_bias,
@@ -36,8 +39,6 @@ LONGEST_ROW = 1 << 24  # elements: gemm.cuh counts within the rows of a tile in 
 
 # ---- linear
 
-LINEAR_TILES = (*TILES, LARGEST)
-
 
 def _linear_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
     N, I, O = s.N * prod(s.x[:-1]), s.x[-1], s.y[-1]
@@ -53,7 +54,7 @@ def _linear_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
 def _linear_forward(s: Shapes, N: int, I: int, O: int) -> list[Variant]:
     act, alpha, vi = act_id(s.a), s.a.alpha, vector(I)
     found = []
-    for t, splits in ranked(N, O, lambda t: blocks(I, t.bk), s.sms, SPLITS, LINEAR_TILES):
+    for t, splits in ranked(N, O, lambda t: blocks(I, t.bk), s.sms):
         per = blocks(blocks(I, t.bk), splits) * t.bk
         splits, count = blocks(I, per), t.cover(N, O)
         form = split_form(t, count, splits)
@@ -84,7 +85,7 @@ def _linear_backward(s: Shapes, N: int, I: int, O: int) -> list[Variant]:
     act, alpha, dx, dw, db = act_id(s.a), s.a.alpha, "x" in s.want, "weight" in s.want, has_bias(s)
     found = []
     extra = 2 * N * I // (O + I) if dx else 0  # rows of dw that would cost what dx costs
-    for t, splits in ranked(O + extra, I, lambda t: blocks(N, t.bk), s.sms, SPLITS, LINEAR_TILES):
+    for t, splits in ranked(O + extra, I, lambda t: blocks(N, t.bk), s.sms):
         per = blocks(blocks(N, t.bk), splits) * t.bk
         splits, count = blocks(N, per) if dw else 1, t.cover(O, I)
         form = split_form(t, count, splits)
@@ -117,9 +118,9 @@ def _embed_parts(direction: str, s: Shapes) -> dict[str, list[Variant]]:
     for t, splits in ranked(R, E, lambda t: blocks(P, t.bk), s.sms):
         per = blocks(blocks(P, t.bk), splits) * t.bk
         splits, count = blocks(P, per), t.cover(R, E)
-        form = split_form(t, count, splits)
-        if form == SECOND:  # other tiles serve a few rows as well
+        if splits > 1 and count > COUNTERS:
             continue
+        form = WHOLE if splits == 1 else LAST
         macros = {"TILE": t.text, "VE": vector(E), "KEEP": keep, "ACT": act_id(s.a), **form.macro, **storage(s)}
         kernel = Kernel("embed_projection.cu", "embed_projection_forward_f32", constants(EMBED_FORWARD=1, **macros))
         refs: tuple[Arg, ...] = (Ref("x"), Ref("weight"), Ref("y"), *form.refs)
@@ -145,7 +146,7 @@ def _embed_backward(s: Shapes, R: int, P: int, C: int, E: int, keep: int) -> lis
 
 # ---- what others use
 
-PARTS = {
+PARTS: dict[str, Callable[[str, Shapes], dict[str, list[Variant]]]] = {
     "linear": _linear_parts,
     "conv2d": conv_parts,
     "conv2d_pool": partial(conv_parts, pool=True),

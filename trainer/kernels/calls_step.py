@@ -37,9 +37,9 @@ STEP = np.dtype(
 # lost for long. update.cu halves it after an overflow, and doubles it after 2000 good updates.
 SCALING = np.dtype([("scale", "<f4"), ("good", "<i4"), ("skipped", "<i4"), ("inverse", "<f4")])
 FIRST_SCALE = 65536.0
-HISTORY_ROW = ("loss", "correct", "loss_scale", "skipped")  # float32 each; skipped: updates before this step's
+HISTORY_ROW = ("loss", "correct", "loss_scale", "skipped")  # float32, of a block; skipped: updates before this step's
 NOT_FOUND = 2**31 - 1  # what finite_calls leaves of its result
-ONE_BLOCK = 16384  # logits up to which one block computes the loss
+LOSS_THREADS, MOST_LOSS_BLOCKS = 128, 64
 MAX_PARTIALS = 512  # float64 sums one update leaves in "partials"
 
 
@@ -49,32 +49,48 @@ def scaling() -> np.ndarray:
 
 
 def loss_calls(
-    loss: BoundLoss, N: int, shape: Shape, classes: bool, sms: int = 0, half: bool = False, history: int = 0
+    loss: BoundLoss, N: int, shape: Shape, classes: bool, history: int, width: int = 0, half: bool = False
 ) -> list[Call]:
-    """z (N, *shape) -> dz, loss, correct; classes: the target holds class numbers, else values as many as z. half: z
-    and dz are stored in half precision, and dz is multiplied by the loss scale. history: rows of that role, 0: none."""
+    """z (N, *shape) -> dz, and the figures of the batch into the role "history" (history, width, HISTORY_ROW). classes:
+    the target holds class numbers, else values as many as z. width: loss_blocks of the most samples there may be, 0: of
+    these. half: z and dz are stored in half precision, and dz is multiplied by the loss scale."""
     settings, R, C = loss.settings, N * prod(shape[:-1]), shape[-1]
-    S, threads, log_g = _loss_blocks(R, C, classes, sms)
+    log_g = _loss_lanes(C, classes).bit_length() - 1
     z, dz, target = Ref("z"), Ref("dz"), Ref("target")
-    out = figures(half, history)
+    figures = (_scaling(half), Ref("step"), Ref("history"), Int(history))
     sizes = (Int(R), Int(C), Int(log_g))
     args: tuple[Arg, ...]
     if loss.name == "cross_entropy":
         weights = Ref("class_weights" if settings.get("class_weights") is not None else "")
-        name, args = loss.name, (z, target, weights, dz, *out, *sizes, Float(settings.get("label_smoothing", 0.0)))
+        smoothing = Float(settings.get("label_smoothing", 0.0))
+        name, args = loss.name, (z, target, weights, dz, *figures, *sizes, smoothing)
     elif loss.name == "logit_margin":
-        name, args = loss.name, (z, target, dz, *out, *sizes, Float(settings.get("m", 0.3)))
+        name, args = loss.name, (z, target, dz, *figures, *sizes, Float(settings.get("m", 0.3)))
     elif classes:
-        name, args = f"{loss.name}_classes", (z, target, dz, *out, *sizes)
+        name, args = f"{loss.name}_classes", (z, target, dz, *figures, *sizes)
     else:
-        name, args = f"{loss.name}_values", (z, target, dz, *out, Int(R * C), Int(C == 1))
-    return [Call(Kernel("losses.cu", f"{name}_f32", _real(half)), (S, 1, 1), (threads, 1, 1), args)]
+        name, args = f"{loss.name}_values", (z, target, dz, *figures, Int(R * C), Int(C == 1))
+    grid = (width or loss_blocks(N, shape, classes), 1, 1)
+    return [Call(Kernel("losses.cu", f"{name}_f32", _real(half)), grid, (LOSS_THREADS, 1, 1), args)]
 
 
-def figures(half: bool, history: int) -> tuple[Arg, ...]:
-    """The arguments BATCH of losses.cuh."""
-    outputs = (Ref("scratch"), Ref("loss"), Ref("correct"), Ref("counters"), _scaling(half))
-    return (*outputs, Ref("step"), Ref("history" if history else ""), Int(history))
+def loss_blocks(N: int, shape: Shape, classes: bool) -> int:
+    """Blocks of loss_calls: each leaves figures of its own, since waiting for the last takes longer than the sums."""
+    R, C = N * prod(shape[:-1]), shape[-1]
+    items = R * _loss_lanes(C, classes) if classes else blocks(R * C, 4)
+    return min(blocks(items, LOSS_THREADS), MOST_LOSS_BLOCKS)
+
+
+def _loss_lanes(C: int, classes: bool) -> int:
+    """Lanes that share a row."""
+    return min(32, power(C)) if classes else 1
+
+
+def figures(rows: np.ndarray) -> np.ndarray:
+    """(n, width, 4) of the role "history" -> (n, 4) of HISTORY_ROW, float64: the blocks' sums added in their order."""
+    out = rows[:, 0].astype(np.float64)
+    out[:, :2] = rows[:, :, :2].sum(1, dtype=np.float64)
+    return out
 
 
 def _scaling(half: bool) -> Ref:
@@ -83,25 +99,6 @@ def _scaling(half: bool) -> Ref:
 
 def _real(half: bool) -> tuple[tuple[str, str | int], ...]:
     return (("REAL", "Half"),) if half else ()
-
-
-def loss_scratch(N: int, shape: Shape, classes: bool, sms: int = 0) -> int:
-    """Bytes of scratch of loss_calls."""
-    S = _loss_blocks(N * prod(shape[:-1]), shape[-1], classes, sms)[0]
-    return 8 * S if S > 1 else 0
-
-
-def _loss_blocks(R: int, C: int, classes: bool, sms: int) -> tuple[int, int, int]:
-    """(blocks, threads, log2 of the lanes that share a row). One block where it does not take long: the last of
-    several takes longer to add up."""
-    lanes = min(32, power(C)) if classes else 1
-    if R * C <= ONE_BLOCK:
-        while lanes > 1 and R * lanes > 1024:
-            lanes //= 2
-        items = R * lanes if classes else R * C
-        return 1, min(1024, 32 * blocks(items, 32)), lanes.bit_length() - 1
-    items = R * lanes if classes else blocks(R * C, 4)
-    return min(blocks(items, THREADS), 8 * (sms or CARD), 1024), THREADS, lanes.bit_length() - 1
 
 
 def partial_count(n: int, sms: int = 0) -> int:
@@ -178,10 +175,10 @@ def _log(b: float) -> float:
 
 
 def norms(partials: np.ndarray) -> np.ndarray:
-    """The norms of the gradients (float64), from rows of the role "partials"; infinite or NaN where an update was
+    """The norms of the gradients (float32), from rows of the role "partials"; infinite or NaN where an update was
     skipped because they overflowed."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.sqrt(partials.sum(-1))
+        return np.sqrt(partials.sum(-1)).astype(np.float32)
 
 
 def finite_calls(n: int, role: str, at: int = 0, half: bool = False, sms: int = 0) -> list[Call]:

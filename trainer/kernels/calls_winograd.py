@@ -1,4 +1,4 @@
-"""The launches of conv2d_winograd.cu: convolutions of 3 x 3 taps side by side."""
+"""The launches of conv2d_winograd*.cu: convolutions of 3 x 3 taps side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fits(s: Shapes) -> bool:
     """3 x 3 taps side by side, and places that 31 bits hold."""
     a, (H, W, C), (Ho, Wo, O) = s.a, s.x, s.y
     plain = (tuple(a.kernel_size), tuple(a.stride), tuple(a.dilation), a.groups) == ((3, 3), (1, 1), (1, 1), 1)
-    return plain and max(s.N * max(H * W * C, Ho * Wo * O), 16 * (C + 31) * (O + 31)) < 1 << 31
+    return plain and max(s.N * max(H * W * C, Ho * Wo * O), 16 * (C + 63) * (O + 63)) < 1 << 31
 
 
 def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False) -> list[Variant]:
@@ -27,11 +27,10 @@ def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False
         return plain
     least = min(s.x[2], s.y[2])
     if part == "wgrad":
-        return [*_wgrad(s, pool), *plain] if least >= 16 else [*plain, *_wgrad(s, pool)]
-    found = [_wide(s, part == "dgrad", pool, *form) for form in _forms(s, part == "dgrad", pool)]
-    if not pool:
-        found.append(_winograd(s, turned=part == "dgrad"))
-    return [*found, *plain] if least >= 16 else [*plain, *found]
+        found = _wgrad(s, pool)
+        return [*found, *plain] if least >= 32 else [*plain, *found]
+    found = [_conv(s, part == "dgrad", pool, *form) for form in _forms(s, part == "dgrad", pool)]
+    return [*found, *plain] if least >= 32 else [*plain, *found]
 
 
 def _forms(s: Shapes, turned: bool, pool: bool) -> list[tuple[int, int, int]]:
@@ -41,7 +40,8 @@ def _forms(s: Shapes, turned: bool, pool: bool) -> list[tuple[int, int, int]]:
     sms, tiles, values = s.sms or DEFAULT_SMS, s.N * blocks(Ho, 2) * blocks(Wo, 2), s.N * Ho * Wo * O
     found: list[tuple[float, int, int, int]] = []
     for outs, per_block, channel_cycles in ((64, 32, 400), (32, 64, 520), (32, 32, 260)):
-        if outs == 64 and O <= 32:
+        narrow = O % 64 in range(1, 33)  # pieces of 64 channels would be half empty
+        if (outs == 64 and O <= 32) or (per_block == 64 and not narrow):
             continue
         places = sms * 2048 // (outs * per_block)  # for blocks on the card at once
         pieces, best = blocks(tiles, per_block) * blocks(O, outs), []
@@ -57,7 +57,7 @@ def _forms(s: Shapes, turned: bool, pool: bool) -> list[tuple[int, int, int]]:
     return [(outs, per_block, splits) for time, outs, per_block, splits in sorted(found) if time < 2 * min(found)[0]]
 
 
-def _wide(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits: int) -> Variant:
+def _conv(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits: int) -> Variant:
     """F(2x2, 3x3): the filters' transform into scratch, then one kernel, or two if the sum is split. turned: the data
     gradient. outs channels of per_block tiles to a block."""
     act, y = act_id(s.a), (2 * s.y[0], 2 * s.y[1], s.y[2]) if pool else s.y
@@ -82,7 +82,7 @@ def _wide(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits
         *(*divisor(th * tw), *divisor(tw), *ints(per_split)),
         Float(s.a.alpha),
     )
-    kernel = Kernel("conv2d_winograd_wide.cu", "winograd_wide_f32", constants(**macros, **storage(s)))
+    kernel = Kernel("conv2d_winograd.cu", "winograd_conv_f32", constants(**macros, **storage(s)))
     grid = (blocks(tiles, per_block), OP // outs, splits)
     calls: tuple[Call, ...] = (filters, Call(kernel, grid, (outs * per_block // 4, 1, 1), args))
     if not whole:
@@ -93,33 +93,13 @@ def _wide(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits
     return Variant(name, calls, parts + u_bytes)
 
 
-def _winograd(s: Shapes, turned: bool) -> Variant:
-    """conv2d_winograd.cu: pieces of 32 channels of 32 tiles."""
-    (H, W, C), (Ho, Wo, O) = (s.y, s.x) if turned else (s.x, s.y)
-    pad = s.a.padding[:2]
-    top, left = (2 - pad[0], 2 - pad[1]) if turned else pad
-    th, tw, act = blocks(Ho, 2), blocks(Wo, 2), act_id(s.a)
-    filters, OP, u_bytes = _filters(C, O, 32, turned, 0)
-    macros = {"ACT": 0 if turned else act, "MASK": act if turned else 0, "TAIL": int(C % 4 > 0), **storage(s)}
-    roles = (Ref("dy"), Ref("y")) if turned else (Ref("x"), NULL)
-    rest = (NULL, older_dx(s), Ref("d:x")) if turned else (Ref("bias"), NULL, Ref("y"))
-    args: tuple[Arg, ...] = (
-        *(*roles, Ref("scratch"), *rest),
-        *ints(s.N, H, W, C, O, Ho, Wo, top, left, th, tw, W * C, 16 * OP),
-        *(*divisor(th * tw), *divisor(tw)),
-        Float(s.a.alpha),
-    )
-    kernel = Kernel("conv2d_winograd.cu", "winograd_conv_f32", constants(WINOGRAD_CONV=1, **macros))
-    conv = Call(kernel, (blocks(s.N * th * tw, 32), OP // 32, 1), (256, 1, 1), args)
-    return Variant("winograd", (filters, conv), u_bytes)
-
-
 def _filters(C: int, O: int, outs: int, turned: bool, offset: int) -> tuple[Call, int, int]:
     """The launch that transforms the filters into scratch, O rounded up to pieces of outs, and the bytes they take."""
     C4, OP = blocks(C, 4) * 4, blocks(O, outs) * outs
-    kernel = Kernel("conv2d_winograd.cu", "winograd_filter_f32", constants(WINOGRAD_FILTER=1, TURNED=int(turned)))
-    args = (Ref("weight"), Ref("scratch", offset), *ints(C, O, OP))
-    return Call(kernel, (blocks(C4 * OP, 128), 1, 1), (128, 1, 1), args), OP, 4 * C4 * 16 * OP
+    kernel = Kernel("conv2d_winograd_filter.cu", "winograd_filter_f32", constants(TURNED=int(turned)))
+    args: tuple[Arg, ...] = (Ref("weight"), Ref("scratch", offset), *ints(C, O, OP))
+    wide, high = (32, 8) if turned else (8, 32)  # outputs and channels of a block
+    return Call(kernel, (OP // wide * blocks(C, high), 1, 1), (256, 1, 1), args), OP, 4 * C4 * 16 * OP
 
 
 def _wgrad(s: Shapes, pool: bool) -> list[Variant]:

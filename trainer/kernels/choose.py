@@ -75,8 +75,9 @@ class Choice:
         if op not in calls_gemm.PARTS:
             return calls_other.CALLS[op](direction, s)
         if room is not None:
-            parts = calls_gemm.parts(op, direction, s).values()
-            return [call for every in parts for call in self._allowed(every, s.algorithm, room)[0].calls]
+            chosen = [self._allowed(v, s.algorithm, room)[0] for v in calls_gemm.parts(op, direction, s).values()]
+            assert all(v.scratch <= room for v in chosen), "fewer samples need more scratch memory"
+            return [call for variant in chosen for call in variant.calls]
         chosen, out, at = self._chosen(op, direction, s), list[Call](), 0
         for variant in chosen:
             out += [_shifted(call, at) for call in variant.calls] if at else variant.calls
@@ -115,7 +116,8 @@ class Choice:
             variants = self._allowed(every, s.algorithm, self.limit)
             names = [variant.name for variant in variants]
             shape = (sorted(vars(s.a).items()), s.N, s.x, s.y, sorted(s.adds), sorted(s.want), s.half)
-            key = sha256(repr((op, direction, part, shape, names)).encode()).hexdigest()[:16]
+            way = "train" if direction == "again" else direction  # the same variant, and so the same bits
+            key = sha256(repr((op, way, part, shape, names)).encode()).hexdigest()[:16]
             place = self.given.get(key, self.table.get(key))
             if place is None and len(names) > 1 and hasattr(self.device, "measure"):
                 place = self.table[key] = self._fastest(op, s, variants)

@@ -317,7 +317,7 @@ struct Scaling {
     float inverse; /* what the update under way multiplies its gradients by; 0: it is skipped */
 };
 
-/* What is kept of each step until the host reads it: a row of four for the loss (losses.cuh), and the partial sums of
+/* What is kept of each step until the host reads it: a row of four for the loss (losses.cu), and the partial sums of
  * squares of its update (update.cu), both at the step's cursor. */
 __device__ __forceinline__ size_t history_row(const Step *step, int rows)
 {

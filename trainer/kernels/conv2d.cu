@@ -2,8 +2,8 @@
  *   forward   y[n,i,j,o] = act(b[o] + sum_uvc x[n, i*sh + u*eh - top, j*sw + v*ew - left, c] w[o,u,v,c])
  *   dgrad     dx = add + the transpose of that, of g = dy * act'(y)
  *   wgrad     dw[o,u,v,c] = sum_nij g[n,i,j,o] x[n, i*sh + u*eh - top, j*sw + v*ew - left, c]   db[o] = sum_nij g
- *   POOL      y = act(b + the largest sum of each 2 x 2 window), index which of the four it was (NULL: not kept); in wgrad
- *             g is dy * act'(y) at the winner, 0 at the other three
+ *   POOL      y = act(b + the largest sum of each 2 x 2 window), index which of the four it was (NULL: not kept); in
+ *             wgrad g is dy * act'(y) at the winner, 0 at the other three
  * x, dx, add (N,H,W,C)   y, dy (N,Ho,Wo,O), POOL: with index (N,Ho/2,Wo/2,O)   stored as REAL, index one byte
  * w, dw (O,KH,KW,C)   b, db (O)   float32
  * s: stride, e: dilation; zero outside the image
@@ -16,12 +16,12 @@
  * Macros    TILE   BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh   VC, VO   4 where C (O) is a multiple of 4, else 1
  *           ACT    number of the activation          STRIDED  0 where sh = sw = 1; ZL lanes along z in conv2d_sum_f32
  *           POOL   1: the fused operator (forward, wgrad)
- *           SPLIT  0 (if absent): a block takes a whole sum. 1: a part of it, which goes to `part`, and conv2d_sum_f32 adds
- *                  up. 2: a part of it, and the last block of a tile adds up, told by counters[tile]
+ *           SPLIT  0 (if absent): a block takes a whole sum. 1: a part of it, which goes to `part`, and conv2d_sum_f32
+ *                  adds up. 2: a part of it, and the last block of a tile adds up, told by counters[tile]
  *           CONV_FORWARD, CONV_DGRAD, CONV_WGRAD, CONV_SUM   which kernel to compile
  * Launch    forward, dgrad   grid (tiles, splits) and z = sh*sw for dgrad, block THREADS; a split takes a part of the
- *               steps. SPLIT 1: part[split][rows][O or C] (forward: ACT 0; not with POOL), SPLIT 2: part[tile][split][PART];
- *               dgrad splits only unstrided
+ *               steps. SPLIT 1: part[split][rows][O or C] (forward: ACT 0; not with POOL), SPLIT 2:
+ *               part[tile][split][PART]; dgrad splits only unstrided
  *           wgrad            grid (tiles of dw, splits): a split takes per_split pixels; SPLIT 1: part[split][O*K + O],
  *               SPLIT 2 as above
  * Edges     any N, H, W, C, O with N*H*W and N*Ho*Wo below 2^31; groups and more than 32 taps: conv2d_naive.cu
@@ -354,7 +354,8 @@ template <class L> struct Seen {
 };
 
 #if POOL
-/* The gradients of the sums (ByCol L, columns o, rows the pixels window by window): dy * act'(y) at the winner, else 0. */
+/* The gradients of the sums (ByCol L; columns o, rows the pixels window by window): dy * act'(y) at the winner, else
+ * 0. */
 template <class L> struct Winners {
     const real *p;
     const u8 *index;

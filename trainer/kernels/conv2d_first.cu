@@ -3,7 +3,7 @@
  * way to the multipliers decides: it passes through shared memory, with a border of zeros, and weights (forward) or
  * their sums (wgrad) stay in shared memory or registers.
  *   forward   s[n,i,j,o] = b[o] + sum_uvc x[n, i+u-top, j+v-left, c] w[o,u,v,c]     y = act(s)
- *             POOL: y[n,i,j,o] = act(max of s over [2i..2i+1, 2j..2j+1]), index: which of the four it was (NULL: not kept)
+ *             POOL: y[n,i,j,o] = act(max of s over [2i..2i+1, 2j..2j+1]), index: which of the four (NULL: not kept)
  *   wgrad     dw[o,u,v,c] = sum_nij g[n,i,j,o] x[n, i+u-top, j+v-left, c]   db[o] = sum_nij g   with g = dy * act'(y)
  *             POOL: x[n, 2i+a+u-top, 2j+b+v-left, c] for the winner (a, b): a quarter of the multiplications
  * x (N,H,W,C)  y, dy, index (N,Hy,Wy,O)   stored as REAL, index one byte   w, dw (O,KH,KW,C)   b, db (O)   float32
@@ -130,7 +130,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
 #pragma unroll
             for (int c = 0; c < 4; c++) {
 #if POOL
-                r.v[c] = largest(acc[0][2 * p][c], acc[0][2 * p + 1][c], acc[1][2 * p][c], acc[1][2 * p + 1][c], place[c]);
+                const int q = 2 * p;
+                r.v[c] = largest(acc[0][q][c], acc[0][q + 1][c], acc[1][q][c], acc[1][q + 1][c], place[c]);
 #else
                 r.v[c] = acc[0][p][c];
 #endif
@@ -204,8 +205,8 @@ extern "C" __global__ void __launch_bounds__(256, POOL ? 3 : 2) conv2d_first_wgr
 #if POOL
 #pragma unroll
         for (int e = 0; e < MINE; e++) {
-            const u32 p = warp * MINE + e;
-            const float *seen = shared + (2 * (p / TW) + (place[e] >> 1)) * Tile::PITCH + (2 * (p % TW) + (place[e] & 1)) * FC;
+            const u32 p = warp * MINE + e, i = 2 * (p / TW) + (place[e] >> 1), j = 2 * (p % TW) + (place[e] & 1);
+            const float *seen = shared + i * Tile::PITCH + j * FC;
 #pragma unroll
             for (int k = 0; k < K; k++)
                 acc[k] = fmaf(seen[k / (FKW * FC) * Tile::PITCH + k % (FKW * FC)], g[e], acc[k]);

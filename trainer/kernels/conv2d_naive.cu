@@ -43,8 +43,9 @@ extern "C" __global__ void conv2d_forward_naive_f32(
             return sum_at(x, w, b, n, p, q, o, H, W, C, O, KH, KW, sh, sw, top, left, eh, ew, groups);
         };
 #if POOL
+        const int p = 2 * i, q = 2 * j;
         u32 place;
-        const float s = largest(at(2 * i, 2 * j), at(2 * i, 2 * j + 1), at(2 * i + 1, 2 * j), at(2 * i + 1, 2 * j + 1), place);
+        const float s = largest(at(p, q), at(p, q + 1), at(p + 1, q), at(p + 1, q + 1), place);
         if (index) index[e] = (u8)place;
 #else
         const float s = at(i, j);

@@ -1,12 +1,13 @@
-/* conv2d_pool_wgrad: the weight gradient of a convolution (stride and dilation 1) whose sums go through a 2 x 2 max pool. Only
- * the winner of each window has a gradient, so this multiplies a quarter of what conv2d.cu's wgrad does.
+/* conv2d_pool_wgrad: the weight gradient of a convolution (stride and dilation 1) whose sums go through a 2 x 2 max
+ * pool. Only the winner of each window has a gradient, so this multiplies a quarter of what conv2d.cu's wgrad does.
  *   dw[o,u,v,c] = sum_nij g[n,i,j,o] x[n, 2i+a+u-top, 2j+b+v-left, c]   (a, b) = the winner, index[n,i,j,o] = 2a+b
  *   db[o] = sum_nij g[n,i,j,o]     g = dy * act'(y)
  * x (N,H,W,C)  dy, y, index (N,Hp,Wp,O)   stored as REAL, index one byte   dw (O,KH,KW,C)  db (O)   float32
  *
- * A lane owns an input channel; a warp owns 8 output channels and all taps, its sums in registers. For a window each lane
- * holds the (KH+1) x (KW+1) values that the four places see. The winner of (window, o) is the same for all lanes, so a
- * branch that the warp takes together picks the KH x KW values to multiply; a gradient of 0 costs the branch alone.
+ * A lane owns an input channel; a warp owns 8 output channels and all taps, its sums in registers. For a window each
+ * lane holds the (KH+1) x (KW+1) values that the four places see. The winner of (window, o) is the same for all lanes,
+ * so a branch that the warp takes together picks the KH x KW values to multiply; behind a relu a gradient of 0 is
+ * skipped.
  *
  * Macros    FKH, FKW  KH, KW     OW  warps along O (4 or 8): a block takes 8*OW output and 32 input channels
  *           TW, TH  windows of a step, across and down, 16 in all     VC  4 where C is a multiple of 4, else 1
@@ -19,6 +20,12 @@
  * Cost      2 N Hp Wp O KH KW C operations and about as many issue slots again to find the winners
  */
 #include "image.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define SKIPS 0 /* one register is missing for it */
+#else
+#define SKIPS (ACT == ACT_RELU || ACT == ACT_RELU6) /* many gradients are 0: their place is 4 */
+#endif
 
 enum {
     THREADS = 512, OUT = 8, OB = OUT * OW, GROUPS = 16 / OW, TAPS = FKH * FKW,
@@ -99,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) conv2d_pool_wgrad_f32(
         for (int e = 0; e < BRINGS; e++) {
             const float g = act_mask(ACT, next.dy[e], next.y[e], alpha);
             gradient[t + e * THREADS] = g;
-            winner[t + e * THREADS] = next.winner[e];
+            winner[t + e * THREADS] = SKIPS && g == 0.0f ? 4 : next.winner[e];
             bias += g;
         }
         __syncthreads();
@@ -118,7 +125,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) conv2d_pool_wgrad_f32(
                 const Pack<4> g = load<4>(gradient + at + 4 * q);
 #pragma unroll
                 for (int o = 0; o < 4; o++) {
-                    if (codes >> 8 * o & 2) {
+                    if (SKIPS && codes >> 8 * o & 4) {
+                    } else if (codes >> 8 * o & 2) {
                         if (codes >> 8 * o & 1) take<1, 1>(acc[4 * q + o], seen, g.v[o]);
                         else take<1, 0>(acc[4 * q + o], seen, g.v[o]);
                     } else {

@@ -7,13 +7,15 @@
  * the tile, row*2 + column, that dy belongs to.
  *
  * The 16 elements of a tile fall into two halves of 8, rows 0 and 1 and rows 2 and 3 of the 4 x 4; both are sums over 3
- * of the 4 rows of d. A team of threads makes a half of OUTS x 32 (o, c); its warps load 4 tiles a step, transform
- * them on the way to shared memory, and then every lane multiplies 8 x 8 of one element.
- * Macros    OUTS   32 or 64 outputs to a block       HALVES  1: a block is one team, 2: it is both
- *           MASK   activation whose mask dy takes    VO      2 where O is even, else 1        POOL  0 or 1
+ * of the 4 rows of d. A crew of threads makes a half of OUTS x 32 (o, c); one half of its warps loads x, the other dy,
+ * OUTS/16 tiles a step, transforming them on the way to shared memory; then every lane multiplies 8 x 8 of one element.
+ * A warp walks along a row of tiles, so that of 4 x 4 pixels it loads but the 2 new columns.
+ * Macros    OUTS   32 or 64 outputs to a block       HALVES  1: a block is one crew, 2: it is both
+ *           MASK   activation whose mask dy takes    VO      2: dy is loaded in pairs, O is even; else 1
+ *           POOL   0 or 1
  * Launch    grid (ceil(O/OUTS) * ceil(C/32), splits, 2/HALVES), block HALVES * 4 * OUTS
- *           a split takes 4*steps tiles; part[split * (2/HALVES) + half][9*O*C + O] if there is more than one part,
- *           conv2d_sum_f32 adds them up; else dw, db are written, or with `accumulate` added to
+ *           a split takes OUTS/16*steps tiles; if there is more than one part, part[split * (2/HALVES) + half] takes
+ *           9*O*C + O sums and conv2d_sum_f32 adds them up; else dw, db are written, or with `accumulate` added to
  * Edges     any padding, H, W, C, O; x, dy below 2^31 elements      Aliasing  none      Order  fixed for given splits
  * Cost      2/2.25 N Ho Wo O 9 C operations; a lane loads 16 floats for 64 of its multiplications
  */
@@ -43,8 +45,8 @@ enum { FRESH = 8 };
 extern "C" __global__ void __launch_bounds__(THREADS, 2 / HALVES * (64 / OUTS)) winograd_wgrad_f32(
     const real *__restrict__ dy, const real *__restrict__ y, const u8 *__restrict__ index, const real *__restrict__ x,
     float *dw, float *db, float *__restrict__ part, int N, int H, int W, int C, int O, int Ho, int Wo, int top,
-    int left, int th, int tw, int tiles, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, int steps,
-    int accumulate, float alpha)
+    int left, int th, int tw, int tiles, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift,
+    int steps, int accumulate, float alpha)
 {
     __shared__ __align__(16) float shared[2 * BUFFER > BACK_FLOATS ? 2 * BUFFER : BACK_FLOATS];
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
@@ -54,11 +56,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / HALVES * (64 / OUTS)) 
     const int warp = (int)threadIdx.x % CREW / 32, lane = (int)threadIdx.x % 32;
     const int k = warp % STEP; /* which of a step's tiles this warp loads: of x, or of dy */
     const bool loads_x = warp < STEP;
-    const int mine = loads_x ? c0 + lane : o0 + NEAR * lane; /* the channel, or the first of NEAR, this thread loads */
+    const int mine = loads_x ? c0 + lane : o0 + NEAR * lane;            /* the first channel this thread loads */
     const int to = k * 8 * ROW + (loads_x ? OUTS + lane : NEAR * lane); /* where its first value goes */
 
-    /* What is under way to shared memory. x: 3 rows of columns 0 and 1 (after a turn), 3 rows of columns 2 and 3, and B' d of
-     * the last two columns; dy: 4 pixels and their y, NEAR of each. */
+    /* What is under way to shared memory. x: 3 rows of columns 0 and 1 (after a turn), 3 rows of columns 2 and 3, and
+     * B' d of the last two columns; dy: 4 pixels and their y, NEAR of each. */
     float r[16];
     float sum[NEAR]; /* of dy */
 #pragma unroll
@@ -213,9 +215,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / HALVES * (64 / OUTS)) 
     const int both = BUFFER + 2 * now, to_a = element * ROW + 4 * lo, to_b = element * ROW + OUTS + 4 * lc;
     load_step();
     store_step(shared + now);
-    __syncthreads();
     for (int left_over = steps; left_over > 0; left_over--) {
-        if (left_over > 1) load_step();
+        if (left_over > 1) load_step(); /* before the barrier, so that the compiler leaves it before the products */
+        __syncthreads();
         const float *a = shared + now + to_a, *b = shared + now + to_b;
 #pragma unroll
         for (int i = 0; i < STEP; i++, a += 8 * ROW, b += 8 * ROW) {
@@ -227,8 +229,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / HALVES * (64 / OUTS)) 
         }
         now = both - now;
         if (left_over > 1) store_step(shared + now);
-        __syncthreads();
     }
+    __syncthreads();
 
     bool older = accumulate != 0;
     if (part) {

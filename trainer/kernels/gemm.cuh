@@ -430,7 +430,7 @@ __device__ __forceinline__ bool join_parts(float *part, int *counter, int z, int
     if (slice > 0) return true;
 #pragma unroll
     for (int e = 0; e < T::TM * T::TN; e++) acc[e / T::TN][e % T::TN] = 0.0f;
-#pragma unroll (QUADS > 4 ? 1 : 4)
+#pragma unroll (QUADS > 4 ? 1 : QUADS > 2 ? 2 : 4)
     for (int s = 0; s < splits; s++) {
 #pragma unroll
         for (int q = 0; q < QUADS; q++) {

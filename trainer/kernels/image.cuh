@@ -14,8 +14,8 @@ struct Spot {
     }
 };
 
-/* The largest of a window's four sums in row order, and in `place` which it was: the first among equal ones. A NaN wins,
- * so that it is seen. */
+/* The largest of a window's four sums in row order, and in `place` which it was: the first among equal ones. A NaN
+ * wins, so that it is seen. */
 __device__ __forceinline__ float largest(float s0, float s1, float s2, float s3, u32 &place)
 {
     float best = s0;

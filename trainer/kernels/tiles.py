@@ -60,12 +60,12 @@ TILES = (
     Tile(32, 32, 32, 4, 4, 4, 3, 0.40),  # few results with long sums: 4 slices of the sum in one block
     Tile(16, 16, 64, 4, 2, 8, 3, 0.20),  # very few results: 8 slices
 )
-LARGEST = Tile(256, 128, 8, 16, 8, 1, 1, 0.80)  # 128 results a thread, one block to a multiprocessor: linear alone has it
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 KEPT = 8  # variants of a part worth measuring
 SCRATCH_LIMIT = 4 << 20  # floats that parts of a sum may take: memory is what small cards lack
 COUNTERS = 4096  # of the role "counters": int32, zero between launches; a launch counts the parts of a tile in one
-LAST_BLOCK = 1 << 15  # floats that the last block of a tile adds faster than a second launch of all multiprocessors
+LAST_BLOCK = 17 << 10  # floats that the last block of a tile adds as fast as a second launch of all multiprocessors
+LAST_SPLITS = 4  # and parts, one after another
 
 # Cycles of a multiprocessor, for choosing only: what a step waits for memory when nothing else runs, what a launch
 # costs, and the floats all multiprocessors together move in a cycle to and from scratch. The last block of a tile
@@ -90,23 +90,25 @@ def cost(t: Tile, M: int, N: int, steps: int, splits: int, sms: int) -> float:
 
 
 def ranked(
-    M: int,
-    N: int,
-    steps_of: Callable[[Tile], int],
-    sms: int,
-    splits: Iterable[int] = SPLITS,
-    among: Iterable[Tile] = TILES,
+    M: int, N: int, steps_of: Callable[[Tile], int], sms: int, splits: Iterable[int] = SPLITS
 ) -> list[tuple[Tile, int]]:
-    """(tile, splits) by expected time; of each tile its best two. steps_of(tile): steps of its whole sum."""
+    """(tile, splits) by expected time; of each tile its best two. steps_of(tile): steps of its whole sum.
+
+    One at least does not split: it needs no scratch memory, and so can stand in for any other."""
     sms, limit = sms or DEFAULT_SMS, SCRATCH_LIMIT
     found: list[tuple[float, Tile, int]] = []
-    for t in among:
+    whole: list[tuple[float, Tile, int]] = []
+    for t in TILES:
         steps = steps_of(t)
         mine = [(cost(t, M, N, steps, z, sms), t, z) for z in splits if z == 1 or z <= steps and z * M * N <= limit]
         found += sorted(mine, key=lambda c: c[0])[:2]
-    return [(t, z) for _, t, z in sorted(found, key=lambda c: c[0])][:KEPT]
+        whole += [c for c in mine if c[2] == 1]
+    kept = sorted(found, key=lambda c: c[0])[:KEPT]
+    if all(z > 1 for _, _, z in kept):
+        kept[-1] = min(whole, key=lambda c: c[0])
+    return [(t, z) for _, t, z in kept]
 
 
 def joins(t: Tile, count: int, splits: int) -> bool:
     """Whether the last block of each of `count` tiles adds the parts of its sum, instead of a second launch."""
-    return count <= COUNTERS and t.part * splits <= LAST_BLOCK
+    return count <= COUNTERS and t.part * splits <= LAST_BLOCK and splits <= LAST_SPLITS

@@ -96,6 +96,7 @@ class Op:
     backward_inplace: bool = False  # dx may overwrite dy
     view: bool = False  # y is x under another shape; nothing runs
     training_only: bool = False  # absent at inference
+    imported: bool = False  # made by importers alone: files have it, no blueprint does
     fused: bool = False  # made by fuse.py alone: no blueprint has it, no file, no C code; its id is below 0
     layout: str = "none"  # how the exporter lays out the weights: none, panels, depthwise, vectors
     inferred: tuple[tuple[str, int], ...] = ()  # blueprint keys checked against an axis of x: ("in_features", -1)

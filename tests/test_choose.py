@@ -13,7 +13,7 @@ from litenet.trainer.errors import UserError
 from litenet.trainer.fuse import for_training
 from litenet.trainer.kernels import calls_gemm
 from litenet.trainer.kernels.call import Ref
-from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of
+from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of, candidates
 from litenet.trainer.kernels.source import FOLDER, source
 from litenet.trainer.machine import Machine
 from litenet.trainer.plan import Needs, plan_training
@@ -41,32 +41,38 @@ def linear_shapes(device):
     return shapes(graph, graph.nodes[0], 64, device.sms, want=frozenset({"weight", "bias", "x"}))
 
 
+def chosen_calls(choice, op, direction, s):
+    return choice.calls(op, direction, s, choice.scratch(op, direction, s))
+
+
 def test_the_variant_that_measured_fastest_is_used_and_remembered(tmp_path):
     device, path = Timed(3), tmp_path / "card" / "table.json"
     choice, s = Choice(device, path), linear_shapes(Timed(3))
     variants = calls_gemm.parts("linear", "backward", s)["backward"]
     assert len(variants) > 3
-    assert choice.calls("linear", "backward", s) == list(variants[2].calls)
+    assert chosen_calls(choice, "linear", "backward", s) == list(variants[2].calls)
     assert choice.scratch("linear", "backward", s) == variants[2].scratch
     assert device.asked == min(len(variants), CANDIDATES)
     assert device.released == 1
     choice.save()
     again = Choice(Timed(1), path)
-    assert again.calls("linear", "backward", s) == list(variants[2].calls)
+    assert chosen_calls(again, "linear", "backward", s) == list(variants[2].calls)
     assert again.measured == 0
-    assert list(json.loads(path.read_text()).values()) == [2]
+    (order,) = json.loads(path.read_text()).values()
+    assert order[0] == 2
+    assert sorted(order) == list(range(min(len(variants), CANDIDATES)))
 
 
 def test_a_device_that_cannot_measure_takes_the_expected_best():
     device = ShimDevice()
     s = linear_shapes(device)
-    assert Choice(device).calls("linear", "forward", s) == calls_gemm.CALLS["linear"]("forward", s)
+    assert chosen_calls(Choice(device), "linear", "forward", s) == calls_gemm.CALLS["linear"]("forward", s)
 
 
 def test_a_table_that_cannot_be_written_stops_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     choice = Choice(Timed(1), tmp_path / "file" / "table.json")
-    choice.calls("linear", "forward", linear_shapes(choice.device))
+    choice.scratch("linear", "forward", linear_shapes(choice.device))
     choice.save()
 
 
@@ -136,17 +142,36 @@ def test_the_algorithm_of_the_blueprint_is_the_one_that_runs(algorithm, kind):
         s = shapes(graph, graph.nodes[0], 16, device.sms, want=frozenset(want))
         assert s.algorithm == algorithm
         for variants in calls_gemm.parts("conv2d", direction, s).values():
-            allowed = Choice._allowed(variants, algorithm, None)
+            allowed = candidates(variants, algorithm)
             assert {algorithm_of(v.name) for v in allowed} == {kind}
-            assert len(Choice._allowed(variants, "auto", None)) > len(allowed) or len(variants) > CANDIDATES
+            assert len(candidates(variants, "auto")) > len(allowed) or len(variants) > CANDIDATES
 
 
 def test_little_scratch_memory_leaves_the_variants_that_need_little():
     device = ShimDevice()
     s = convolution_shapes(device)
-    free, tight = Choice(device), Choice(device)
-    tight.limit = 0
-    assert tight.scratch("conv2d", "backward", s) == 0 < free.scratch("conv2d", "backward", s)
+    choice = Choice(device)
+    most = choice.scratch("conv2d", "backward", s)
+    assert choice.scratch("conv2d", "backward", s, 0) == 0 < most
+    for limit in range(0, most, most // 9):
+        need = choice.scratch("conv2d", "backward", s, limit)
+        assert need <= limit
+        calls = choice.calls("conv2d", "backward", s, need)
+        assert calls == choice.calls("conv2d", "backward", s, need)  # what was planned is what is bound
+
+
+def test_within_a_bound_the_fastest_that_keeps_it_is_taken():
+    """The fastest of all needs more; measured once, the order tells the next."""
+    device, choice = Timed(1), None
+    s = convolution_shapes(device)
+    (variants,) = [v for part, v in calls_gemm.parts("conv2d", "backward", s).items() if part == "dgrad"]
+    device.measure = lambda launches: 1.0 / (1 + sum(call.grid[0] for call, _ in launches))
+    choice = Choice(device)
+    choice.scratch("conv2d", "backward", s)
+    asked = choice.measured
+    for limit in {v.scratch for v in variants}:
+        choice.scratch("conv2d", "backward", s, limit)
+    assert choice.measured == asked == 2
 
 
 @pytest.mark.parametrize("op", ["conv2d", "linear"])
@@ -169,7 +194,7 @@ def test_parts_have_scratch_memory_of_their_own_so_that_they_can_run_at_once():
     assert need >= sum(v.scratch for v in chosen)
     starts = [
         min((arg.offset for arg in call.args if isinstance(arg, Ref) and arg.role == "scratch"), default=None)
-        for call in Choice(device).calls("conv2d", "backward", s)
+        for call in chosen_calls(Choice(device), "conv2d", "backward", s)
     ]
     used = sorted({start for start in starts if start is not None})
     assert len(used) == sum(v.scratch > 0 for v in chosen)
@@ -185,10 +210,10 @@ def test_a_damaged_table_is_measured_anew(tmp_path):
 def test_the_choices_of_an_earlier_run_hold_whatever_the_table_says(tmp_path):
     device, path = Timed(3), tmp_path / "table.json"
     choice, s = Choice(device, path), linear_shapes(device)
-    want = choice.calls("linear", "backward", s)
+    want = chosen_calls(choice, "linear", "backward", s)
     choice.save()
     given = dict(choice.used)
     assert len(given) == 1
-    path.write_text(json.dumps(dict.fromkeys(given, 0)))
-    assert Choice(Timed(1), path).calls("linear", "backward", s) != want
-    assert Choice(Timed(1), path, given).calls("linear", "backward", s) == want
+    path.write_text(json.dumps({key: sorted(order) for key, order in given.items()}))
+    assert chosen_calls(Choice(Timed(1), path), "linear", "backward", s) != want
+    assert chosen_calls(Choice(Timed(1), path, given), "linear", "backward", s) == want

@@ -193,16 +193,22 @@ def test_selftest_passes_or_fails_with_the_exit_code(place, capfd):
 
 
 def test_bench_measures_with_or_without_a_picture(place, capfd, monkeypatch):
-    from litenet.pyruntime import report
+    from litenet.pyruntime import bench
 
-    monkeypatch.setattr(report, "WARM_SECONDS", 0.01)
+    monkeypatch.setattr(bench, "WARM_SECONDS", 0.01)
     code, out, err = run(capfd, "mlp.bin", "--bench")
     assert (code, err) == (0, [])
-    assert [line.split()[0] for line in out if line][:5] == ["load", "first", "warm", "memory", "layer"]
+    words = [line.split()[0] for line in out if line]
+    assert words[:5] == ["load", "first", "warm", "memory", "kernels"]
+    assert words[words.index("verdict") + 1] == "layer"
     found = json.loads(run(capfd, "digits.bin", "seven.png", "--bench", "--json")[1][0])["bench"]
     assert found["p50_us"] <= found["p95_us"] <= found["p99_us"]
     assert abs(sum(layer["share"] for layer in found["layers"]) - 1) <= 1e-3
     assert found["runs"] >= 19
+    portable = json.loads(run(capfd, "digits.bin", "--bench", "--json", "--kernels", "portable")[1][0])["bench"]
+    assert portable["kernels"] == "portable" and portable["peak_gflops"] is None
+    assert {layer["algorithm"] for layer in portable["layers"]} == {"portable"}
+    assert run(capfd, "digits.bin", "--bench", "--kernels", "mmx")[0] == 1
 
 
 def test_trace_shows_each_layer(place, capfd):

@@ -60,9 +60,10 @@ class Maker:
     one_by_one: bool  # whether weights may be updated at once
 
 
-def fit(maker: Maker, batch: int, accumulation: int, budget: int, where: str) -> Scheme:
-    """The cheapest scheme whose arena fits `budget` bytes. UserError names what stands in the way."""
-    for parts in (k for k in range(1, batch + 1) if batch % k == 0):
+def fit(maker: Maker, batch: int, accumulation: int, budget: int, where: str, split: bool = True) -> Scheme:
+    """The cheapest scheme whose arena fits `budget` bytes. UserError names what stands in the way. split: whether a
+    batch may be split."""
+    for parts in (k for k in range(1, batch + 1 if split else 2) if batch % k == 0):
         found = []
         for update in ("end", *(["immediate"] if maker.one_by_one and parts == 1 else [])):
             tensors = _tensors_to_fit(maker, batch // parts, update, budget)

@@ -63,26 +63,21 @@ def verdict(
     held = staging + sum(set_bytes(len(s.x), sample, s.x.dtype, base.target) for s in sets)
     ring = staging + DEPTH * set_bytes(settings.batch_size, sample, x.dtype, base.target)
     one_by_one = settings.update == "immediate" and storage == "f32"
-    found: list[Verdict] = []
     problem: UserError | None = None
-    for room in (held, ring):
-        for scratch in (None, 0):
-            if limit <= room:
-                continue
+    fastest, least = None, dict[str, int]()  # scratch memory as it is best, or none
+    for split, limits in ((s, k) for s in (False, True) for k in (fastest, least)):
+        found: list[Verdict] = []
+        for room in (r for r in (held, ring) if r < limit):
             choice = Choice(_Unmeasured(device.sms))
-            choice.limit = scratch
-            maker = DevicePlanner(base, device, choice, channels, storage).maker(one_by_one)
+            maker = DevicePlanner(base, device, choice, channels, storage, limits).maker(one_by_one)
             try:
-                scheme = fit(maker, settings.batch_size, settings.accumulation, limit - room, blueprint.where)
+                scheme = fit(maker, settings.batch_size, settings.accumulation, limit - room, blueprint.where, split)
             except UserError as error:
                 problem = error
                 continue
             found.append(Verdict(scheme, limit - room, room))
-            break
-        if found and found[0].scheme.seconds == 0:
-            break
-    if found:
-        return min(found, key=lambda v: v.scheme.seconds)
+        if found:
+            return min(found, key=lambda v: v.scheme.seconds)
     raise problem or UserError(
         f"{blueprint.where}: a batch of {settings.batch_size} pictures alone does not fit {bytes_text(limit)}.\n"
         "  Use a smaller --batch or more --memory."

@@ -11,7 +11,7 @@ import numpy as np
 from .backends.device import workspace
 from .backends.lanes import LANES
 from .base import BaseTrainer
-from .budget import Maker
+from .budget import Maker, live_bytes
 from .fuse import without_training_only
 from .kernels import calls_step
 from .kernels.choose import Choice
@@ -25,12 +25,21 @@ EVERYWHERE = np.array([0, 1 << 29], np.int32)  # "bounds" of a tensor that decay
 
 
 class DevicePlanner:
-    """Plans for one net (that of `base`, set up) on one device. channels: of the pictures' mean and std."""
+    """Plans for one net (that of `base`, set up) on one device. channels: of the pictures' mean and std. limits: bytes
+    of scratch memory by launch, 0 where nothing is said; None: whatever is fastest."""
 
-    def __init__(self, base: BaseTrainer, device: Any, choice: Choice, channels: int, storage: str = "f32"):
+    def __init__(
+        self,
+        base: BaseTrainer,
+        device: Any,
+        choice: Choice,
+        channels: int,
+        storage: str = "f32",
+        limits: dict[str, int] | None = None,
+    ):
         self.base, self.device, self.choice, self.channels, self.storage = base, device, choice, channels, storage
         self.evaluated = without_training_only(base.graph)
-        self._scratch = workspace(choice, storage == "f16")
+        self._scratch = workspace(choice, storage == "f16", limits)
 
     def maker(self, one_by_one: bool) -> Maker:
         return Maker(self.base.graph, self.draft, self.plan, one_by_one)
@@ -43,6 +52,16 @@ class DevicePlanner:
 
     def plan(self, batch: int, update: str, recompute: Iterable[str]) -> Plan:
         return self.draft(batch, update, recompute).finish(True, update)
+
+    def room(self, batch: int, update: str, recompute: Iterable[str], arena: int) -> dict[str, int]:
+        """By launch, the bytes that an arena of that size leaves beside what lives then, scratch memory not counted."""
+        b = self.base
+        needs = Needs(self.control(batch, update), None)
+        draft = draft_training(
+            b.graph, batch, b.rule.states, update, b.target, needs, self.storage, recompute
+        )
+        persistent, live = live_bytes(draft)
+        return {launch.name: arena - persistent - int(n) for launch, n in zip(draft.launches, live, strict=True)}
 
     def eval_plan(self, batch: int, update: str) -> Plan:
         """The forward pass and the loss, with the persistent layout of the training plan."""

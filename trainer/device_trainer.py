@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
-from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, supports
+from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, kernels, supports
 from .backends.feed import Feed, set_bytes
 from .backends.numpy import DTYPES
 from .base import BaseTrainer, Evaluation, Loss, Observer
@@ -27,12 +27,12 @@ from .data.augment import Augmentation
 from .data.dataset import Dataset
 from .device_plan import EVERYWHERE, HISTORY, DevicePlanner
 from .errors import UserError
-from .fuse import for_kernels
+from .fuse import for_kernels, without_training_only
 from .init import fill
 from .kernels import calls_step
 from .kernels.choose import Choice
 from .memory import bytes_text
-from .plan import Launch, Plan
+from .plan import Launch, Plan, draft_training, plan_inference
 from .settings import Settings
 from .vectors import NamedVector, places_of
 
@@ -60,8 +60,8 @@ class Work:
     augment: Augmentation | None = None
 
 
+TRIES = 6  # how often less scratch memory is asked for, until the arena keeps within its bounds
 CHANNELS = 4  # of bytes whose mean and standard deviation are not given
-SCRATCH = (1 << 26, 1 << 24, 1 << 22, 1 << 20, 0)  # bytes a kernel may need while it runs, tried in turn
 
 
 class DeviceTrainer(BaseTrainer):
@@ -113,20 +113,47 @@ class DeviceTrainer(BaseTrainer):
         self._fill(mean, std)
 
     def _plans(self, arena: int | None) -> list[Plan]:
-        """The plans of training and evaluation, with kernels whose scratch memory leaves the arena in its bounds."""
-        s, most = self.scheme, arena if arena is not None else 1 << 62
-        for limit in (None, *SCRATCH):
-            self.choice.limit = limit
-            self.planner = DevicePlanner(self, self.device, self.choice, self.channels, self.storage)
-            self.plan = self.planner.plan(s.batch, s.update, s.recompute)
-            self.eval_plan = self.planner.eval_plan(s.batch, s.update)
-            need = max(self.plan.arena_bytes, self.eval_plan.arena_bytes)
-            if need <= most:
-                return [self.plan, self.eval_plan]
+        """The plans of training and evaluation, with the fastest kernels whose scratch memory leaves the arena in its
+        bounds: where most is alive little is left for it."""
+        s = self.scheme
+        self._compile()
+        plans, need = self._planned(None)
+        if arena is None or need <= arena:
+            return plans
+        room, slack = self.planner.room(s.batch, s.update, s.recompute, arena), 0
+        for _ in range(TRIES):
+            plans, need = self._planned({name: size - slack for name, size in room.items()})
+            if need <= arena:
+                return plans
+            slack += need - arena
+        plans, need = self._planned({})
+        if need <= arena:
+            return plans
         raise UserError(
             f"{self.blueprint.where}: batch {s.batch} needs {bytes_text(need)} on {self.device.name}, and may take "
-            f"{bytes_text(most)}.\n  Use a smaller --batch or more --memory."
+            f"{bytes_text(arena)}.\n  Use a smaller --batch or more --memory."
         )
+
+    def _planned(self, limits: dict[str, int] | None) -> tuple[list[Plan], int]:
+        """(the plans, the larger one's arena). limits: of scratch memory, by launch."""
+        s = self.scheme
+        self.planner = DevicePlanner(self, self.device, self.choice, self.channels, self.storage, limits)
+        self.plan = self.planner.plan(s.batch, s.update, s.recompute)
+        self.eval_plan = self.planner.eval_plan(s.batch, s.update)
+        return [self.plan, self.eval_plan], max(self.plan.arena_bytes, self.eval_plan.arena_bytes)
+
+    def _compile(self) -> None:
+        """All kernels that may be measured or used, at once: one by one, a first plan takes several times as long."""
+        compile_together = getattr(self.device, "compile", None)
+        if compile_together is None:
+            return
+        s, half = self.scheme, self.storage == "f16"
+        states, target = self.rule.states, self.target
+        train = draft_training(self.graph, s.batch, states, s.update, target, None, self.storage, s.recompute)
+        found = kernels(self.choice, self.graph, s.batch, train.launches, True, half)
+        evaluated = without_training_only(self.graph)
+        forward = plan_inference(evaluated, s.batch, storage=self.storage).launches
+        compile_together(found | kernels(self.choice, evaluated, s.batch, forward, False, half))
 
     def _fill(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
         """The first contents of what lasts."""

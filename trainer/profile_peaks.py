@@ -62,7 +62,7 @@ def device_peaks(device: Any) -> Peaks:
     shapes = Shapes(attrs, side, (side,), (side,), sms=device.sms)
     square = dict.fromkeys(("x", "weight", "y"), 4 * side * side)
     square |= {"scratch": choice.scratch("linear", "forward", shapes), "counters": 4 * COUNTERS}
-    calls = choice.calls("linear", "forward", shapes)
+    calls = choice.calls("linear", "forward", shapes, square["scratch"])
     worked = timed(device, calls, square)
     choice.save()
     return Peaks(

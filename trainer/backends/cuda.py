@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -117,6 +120,19 @@ class CudaDevice:
             return self._modules[key].get_function(kernel.name)
         except self.cupy.cuda.compiler.CompileException as error:
             raise UserError(f"{kernel.file} ({kernel.name}) does not compile on {self.name}:\n{error}") from None
+
+    def compile(self, kernels: Iterable[Kernel]) -> None:
+        """Compile these side by side; NVRTC takes a second or so for each. One that does not compile is told later, by
+        the launch that needs it."""
+        missing = {(k.file, k.defines): k for k in kernels if (k.file, k.defines) not in self._modules}
+
+        def one(kernel: Kernel) -> None:
+            self.cupy.cuda.Device(self.index).use()  # of this thread
+            with suppress(UserError):
+                self.function(kernel)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(one, missing.values()))
 
     def launch(self, call: Call, addresses: Sequence[int | None], stream: Any = None) -> None:
         given = iter(addresses)

@@ -75,21 +75,36 @@ def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes
     return Shapes(node.attrs, rows, x, y, sms=sms, node=places.get(node.name, 0), nodes=max(len(places), 1), **more)
 
 
-def workspace(choice: Choice, half: bool = False) -> Callable[[Graph, int, Launch, bool], int]:
-    """Bytes of scratch a launch of a plan needs, for the planner."""
-    sms = choice.device.sms
+def workspace(
+    choice: Choice, half: bool = False, limits: dict[str, int] | None = None
+) -> Callable[[Graph, int, Launch, bool], int]:
+    """Bytes of scratch a launch of a plan needs, for the planner. limits: how many it may need, by launch, 0 where
+    nothing is said; None: as many as are fastest."""
     known: dict[tuple, int] = {}
 
     def need(graph: Graph, batch: int, launch: Launch, training: bool) -> int:
         if launch.node is None or launch.kind not in ("forward", "again", "backward"):
             return 0
+        limit = None if limits is None else max(limits.get(launch.name, 0), 0)
         key = (id(graph), batch, launch.kind, launch.node.name, frozenset(launch.adds), wanted(launch), training)
         if key not in known:
-            s = shapes(graph, launch.node, batch, sms, half=half, adds=frozenset(launch.adds), want=wanted(launch))
-            known[key] = choice.scratch(launch.node.op, direction(launch, training), s)
+            more = {"half": half, "adds": frozenset(launch.adds), "want": wanted(launch)}
+            s = shapes(graph, launch.node, batch, choice.device.sms, **more)
+            known[key] = choice.scratch(launch.node.op, direction(launch, training), s, limit)
         return known[key]
 
     return need
+
+
+def kernels(choice: Choice, graph: Graph, batch: int, launches: Iterable[Launch], training: bool, half: bool) -> set:
+    """The kernels that the operators' launches may come to, to be compiled together."""
+    found = set()
+    for launch in launches:
+        if launch.node is not None and launch.kind in ("forward", "again", "backward"):
+            more = {"half": half, "adds": frozenset(launch.adds), "want": wanted(launch)}
+            s = shapes(graph, launch.node, batch, choice.device.sms, **more)
+            found |= choice.kernels(launch.node.op, direction(launch, training), s)
+    return found
 
 
 def direction(launch: Launch, training: bool) -> str:
@@ -178,8 +193,7 @@ class DeviceBackend:
         more = {"adds": frozenset(launch.adds), "accumulate": accumulate, "want": wanted(launch)}
         s = shapes(graph, launch.node, rows, sms, half=half, **more)
         scratch = plan.values[launch.writes["scratch"]].bytes if "scratch" in launch.writes else 0
-        room = None if rows == plan.batch else scratch
-        return self.choice.calls(launch.node.op, direction(launch, plan.training), s, room)
+        return self.choice.calls(launch.node.op, direction(launch, plan.training), s, scratch, rows == plan.batch)
 
     def bind_load(
         self, plan: Plan, source: Source, rows: int, answers: bool, augment: Augmentation | None = None

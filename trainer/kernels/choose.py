@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ops import OPS
 from . import calls_gemm, calls_other
-from .call import Call, Ref, Shapes
+from .call import Call, Kernel, Ref, Shapes
 from .calls_gemm import Variant
 from .tiles import COUNTERS
 
@@ -35,6 +35,16 @@ def algorithm_of(name: str) -> str:
     return "winograd" if name.startswith("winograd") else "implicit" if name[0].isdigit() else "direct"
 
 
+def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
+    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best."""
+    wanted = ALGORITHMS.get(algorithm)
+    return ([v for v in variants if wanted in (None, algorithm_of(v.name))] or variants)[:CANDIDATES]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
 def _shifted(call: Call, offset: int) -> Call:
     """The call with its scratch memory so many bytes further on."""
     args = tuple(
@@ -44,11 +54,11 @@ def _shifted(call: Call, offset: int) -> Call:
     return replace(call, args=args)
 
 
-def _read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, list[int]]:
     """The table in a file; a damaged one is measured anew."""
     try:
         found = json.loads(path.read_text())
-        return {str(key): int(place) for key, place in found.items()}
+        return {str(key): [int(place) for place in order] for key, order in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
@@ -56,47 +66,50 @@ def _read(path: Path) -> dict[str, int]:
 class Choice:
     """The calls of an operator with the variants chosen for a device. path: where the table is kept, or None.
 
-    given: choices that hold whatever the table says, those of a run to be continued, whose bits depend on them. used:
-    the choices asked for so far. limit: bytes of scratch memory a variant may need, where there is one of so little.
+    The table holds, for each part of an operator at a shape, its variants in the order of their times, so that what is
+    fastest within a bound of scratch memory follows from one measurement. given: orders that hold whatever the table
+    says, those of a run to be continued, whose bits depend on them. used: the orders asked for so far.
     """
 
-    def __init__(self, device: Any, path: Path | None = None, given: dict[str, int] | None = None):
+    def __init__(self, device: Any, path: Path | None = None, given: dict[str, list[int]] | None = None):
         self.device, self.path, self.given = device, path, given or {}
-        self.table: dict[str, int] = {}
-        self.used: dict[str, int] = {}
-        self.limit: int | None = None
+        self.table = _read(path) if path is not None and path.exists() else {}
+        self.used: dict[str, list[int]] = {}
         self.measured = 0
-        if path is not None and path.exists():
-            self.table = _read(path)
 
-    def calls(self, op: str, direction: str, s: Shapes, room: int | None = None) -> list[Call]:
-        """room: of fewer samples than the net was planned for, the bytes of scratch memory there are; then nothing is
-        measured."""
+    def calls(self, op: str, direction: str, s: Shapes, room: int, measure: bool = True) -> list[Call]:
+        """room: bytes of scratch memory there are, what `scratch` said when the net was planned. Of fewer samples than
+        it was planned for nothing is measured."""
         if op not in calls_gemm.PARTS:
             return calls_other.CALLS[op](direction, s)
-        if room is not None:
-            chosen = [self._allowed(v, s.algorithm, room)[0] for v in calls_gemm.parts(op, direction, s).values()]
-            assert all(v.scratch <= room for v in chosen), "fewer samples need more scratch memory"
-            return [call for variant in chosen for call in variant.calls]
-        chosen, out, at = self._chosen(op, direction, s), list[Call](), 0
+        apart, chosen = self._within(op, direction, s, room, measure)
+        assert all(v.scratch <= room for v in chosen), f"{op} needs more scratch memory than {room} bytes"
+        out, at = list[Call](), 0
         for variant in chosen:
             out += [_shifted(call, at) for call in variant.calls] if at else variant.calls
-            at += self._apart(variant)
+            at += _aligned(variant.scratch) if apart else 0
         return out
 
-    def scratch(self, op: str, direction: str, s: Shapes) -> int:
+    def scratch(self, op: str, direction: str, s: Shapes, limit: int | None = None) -> int:
+        """Bytes of scratch memory of the fastest variants, or of the fastest that need no more than `limit`."""
         if op not in calls_gemm.PARTS:
             return calls_other.SCRATCH.get(op, lambda direction, s: 0)(direction, s)
-        chosen, at, most = self._chosen(op, direction, s), 0, 0
-        for variant in chosen:
-            most = max(most, at + variant.scratch)
-            at += self._apart(variant)
-        return most
+        apart, chosen = self._within(op, direction, s, limit, True)
+        if apart:
+            return sum(_aligned(v.scratch) for v in chosen[:-1]) + chosen[-1].scratch if chosen else 0
+        return max(v.scratch for v in chosen)
 
-    def _apart(self, variant: Variant) -> int:
-        """How far after this part's scratch the next part's begins: behind it, so that both can run at once, unless
-        memory is short."""
-        return 0 if self.limit is not None else -(-variant.scratch // ALIGN) * ALIGN
+    def kernels(self, op: str, direction: str, s: Shapes) -> set[Kernel]:
+        """What has to be compiled before the calls are known: of a part still to be measured, every variant."""
+        if op not in calls_gemm.PARTS:
+            return {call.kernel for call in calls_other.CALLS[op](direction, s)}
+        found: list[Variant] = []
+        for part, every in calls_gemm.parts(op, direction, s).items():
+            variants = candidates(every, s.algorithm)
+            order = self._known(self._key(op, direction, part, s, variants))
+            measured = order is None and hasattr(self.device, "measure")
+            found += variants if measured else [variants[order[0] if order else 0]]
+        return {call.kernel for variant in found for call in variant.calls}
 
     def save(self) -> None:
         """Keep the table for the next run. A folder that cannot be written is no reason to stop."""
@@ -110,37 +123,54 @@ class Choice:
         except OSError:
             pass
 
-    def _chosen(self, op: str, direction: str, s: Shapes) -> list[Variant]:
-        chosen = []
-        for part, every in calls_gemm.parts(op, direction, s).items():
-            variants = self._allowed(every, s.algorithm, self.limit)
-            names = [variant.name for variant in variants]
-            shape = (sorted(vars(s.a).items()), s.N, s.x, s.y, sorted(s.adds), sorted(s.want), s.half)
-            way = "train" if direction == "again" else direction  # the same variant, and so the same bits
-            key = sha256(repr((op, way, part, shape, names)).encode()).hexdigest()[:16]
-            place = self.given.get(key, self.table.get(key))
-            if place is None and len(names) > 1 and hasattr(self.device, "measure"):
-                place = self.table[key] = self._fastest(op, s, variants)
-                self.measured += 1
-            if place is not None and len(names) > 1:
-                self.used[key] = place
-            chosen.append(variants[place or 0])
-        return chosen
+    def _within(
+        self, op: str, direction: str, s: Shapes, limit: int | None, measure: bool
+    ) -> tuple[bool, list[Variant]]:
+        """(whether each part has scratch memory of its own, so that they can run at once; the variants). Where that is
+        more than the limit the parts share it, and take the fastest variants that need no more."""
+        parts = calls_gemm.parts(op, direction, s)
+        ordered = {
+            part: self._ordered(op, direction, part, s, candidates(every, s.algorithm), measure)
+            for part, every in parts.items()
+        }
+        best = [variants[0] for variants in ordered.values()]
+        together = sum(_aligned(v.scratch) for v in best[:-1]) + (best[-1].scratch if best else 0)
+        if limit is None or together <= limit:
+            return True, best
+        return False, [
+            next((v for v in ordered[part] if v.scratch <= limit), min(every, key=lambda v: v.scratch))
+            for part, every in parts.items()
+        ]
+
+    def _ordered(
+        self, op: str, direction: str, part: str, s: Shapes, variants: list[Variant], measure: bool
+    ) -> list[Variant]:
+        """Fastest first: as measured, or, where nothing can be, as expected."""
+        if len(variants) == 1:
+            return variants
+        key = self._key(op, direction, part, s, variants)
+        order = self._known(key)
+        if order is None and measure and hasattr(self.device, "measure"):
+            times = self._times(op, s, variants)
+            order = self.table[key] = sorted(range(len(variants)), key=lambda i: times[i])
+            self.measured += 1
+        if order is None:
+            return variants
+        self.used[key] = order
+        return [variants[i] for i in order]
+
+    def _known(self, key: str) -> list[int] | None:
+        return self.given.get(key, self.table.get(key))
 
     @staticmethod
-    def _allowed(variants: list[Variant], algorithm: str, limit: int | None) -> list[Variant]:
-        """Those of the algorithm the blueprint asks for, if there are any, that need no more scratch than the limit,
-        or else the least."""
-        wanted = ALGORITHMS.get(algorithm)
-        found = [v for v in variants if wanted in (None, algorithm_of(v.name))] or variants
-        if limit is not None:
-            found = found if min(v.scratch for v in found) <= limit else variants
-            least = max(limit, min(v.scratch for v in found))
-            found = [v for v in found if v.scratch <= least]
-        return found[:CANDIDATES]
+    def _key(op: str, direction: str, part: str, s: Shapes, variants: list[Variant]) -> str:
+        names = [variant.name for variant in variants]
+        shape = (sorted(vars(s.a).items()), s.N, s.x, s.y, sorted(s.adds), sorted(s.want), s.half)
+        way = "train" if direction == "again" else direction  # the same variant, and so the same bits
+        return sha256(repr((op, way, part, shape, names)).encode()).hexdigest()[:16]
 
-    def _fastest(self, op: str, s: Shapes, variants: list[Variant]) -> int:
-        """Time each on arrays of its own, filled with random numbers."""
+    def _times(self, op: str, s: Shapes, variants: list[Variant]) -> list[float]:
+        """Seconds of each, on arrays of its own, filled with random numbers."""
         sizes = {"x": s.N * prod(s.x), "y": s.N * prod(s.y)}
         sizes |= {"d:x": sizes["x"], "add:x": sizes["x"], "dy": sizes["y"]}
         for w in OPS[op].OP.weights:
@@ -170,4 +200,4 @@ class Choice:
                 times.append(self.device.measure(bound))
         finally:
             self.device.release(base)
-        return times.index(min(times))
+        return times

@@ -314,25 +314,50 @@ template <class T, class LA, class LB, class SA, class SB, class Run, class Besi
 __device__ __forceinline__ void product(float *shared, Run at, int steps, const SA &sa, const SB &sb,
                                         const Place<T> &place, float (&acc)[T::TM][T::TN], Beside &beside)
 {
-    Held<T, LA, LB, SA, SB, Run> held;
 #pragma unroll
     for (int i = 0; i < T::TM; i++)
 #pragma unroll
         for (int j = 0; j < T::TN; j++) acc[i][j] = 0.0f;
-    if (steps > 0) {
-        held.load(sa, sb, at);
-        held.store(shared, beside);
-    }
-    __syncthreads();
-    for (int i = 0; i < steps; i++) {
-        /* Past the end nothing exists, so the last turn loads nothing, and no branch stands between loads and product:
-         * at a branch compilers move the loads behind the product, where every turn waits for memory. */
-        at.next();
-        if (i + 1 == steps) at.c = at.end;
-        held.load(sa, sb, at);
-        multiply<T>(shared + (i & 1) * T::HALF, place, acc);
-        held.store(shared + (~i & 1) * T::HALF, beside);
+    /* Past the end nothing exists, so the last turns load nothing, and no branch stands between loads and product: at a
+     * branch compilers move the loads behind the product, where every turn waits for memory. */
+    if (T::KS == 1) {
+        Held<T, LA, LB, SA, SB, Run> held;
+        if (steps > 0) {
+            held.load(sa, sb, at);
+            held.store(shared, beside);
+        }
         __syncthreads();
+        for (int i = 0; i < steps; i++) {
+            at.next();
+            if (i + 1 == steps) at.c = at.end;
+            held.load(sa, sb, at);
+            multiply<T>(shared + (i & 1) * T::HALF, place, acc);
+            held.store(shared + (~i & 1) * T::HALF, beside);
+            __syncthreads();
+        }
+    } else { /* blocks with slices wait for memory more than they multiply: two steps are under way */
+        Held<T, LA, LB, SA, SB, Run> held[2];
+        if (steps > 0) {
+            held[0].load(sa, sb, at);
+            at.next();
+            if (steps < 2) at.c = at.end;
+            held[1].load(sa, sb, at);
+            held[0].store(shared, beside);
+        }
+        __syncthreads();
+        for (int pair = 0; pair < steps; pair += 2) {
+#pragma unroll
+            for (int d = 0; d < 2; d++) {
+                const int i = pair + d;
+                if (d > 0 && i >= steps) break;
+                at.next();
+                if (i + 2 >= steps) at.c = at.end;
+                held[d].load(sa, sb, at);
+                multiply<T>(shared + (i & 1) * T::HALF, place, acc);
+                held[1 - d].store(shared + (~i & 1) * T::HALF, beside);
+                __syncthreads();
+            }
+        }
     }
     if (T::KS > 1) join_slices<T>(shared, place.slice, acc);
 }

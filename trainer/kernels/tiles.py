@@ -57,8 +57,8 @@ TILES = (
     Tile(128, 32, 16, 8, 4, 1, 4, 0.60),  # N = 32, the first layers of small nets
     Tile(32, 128, 16, 4, 8, 1, 4, 0.60),  # M = 32: their weight gradients
     Tile(64, 32, 16, 4, 4, 1, 4, 0.50),
-    Tile(32, 32, 32, 4, 4, 4, 3, 0.40),  # few results with long sums: 4 slices of the sum in one block
-    Tile(16, 16, 64, 4, 2, 8, 3, 0.20),  # very few results: 8 slices
+    Tile(32, 32, 32, 4, 4, 4, 2, 0.40),  # few results with long sums: 4 slices of the sum in one block
+    Tile(16, 16, 64, 4, 2, 8, 2, 0.20),  # very few results: 8 slices
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 KEPT = 8  # variants of a part worth measuring

@@ -18,6 +18,10 @@ from litenet.trainer.backends import driver
 MEMORY = {"memcpyHostToDevice": 1, "memcpyDeviceToHost": 2, "memcpyDeviceToDevice": 3}
 
 
+class CUDADriverError(RuntimeError):
+    pass
+
+
 class CUDARuntimeError(RuntimeError):
     pass
 
@@ -67,6 +71,7 @@ class FakeCuda:
                 memGetInfo=lambda: (self.free, self.total), memcpyAsync=copy,
                 memsetAsync=lambda at, value, size, _: ctypes.memset(at, value, size), **MEMORY,
             ),
+            driver=types.SimpleNamespace(CUDADriverError=CUDADriverError),
             compiler=types.SimpleNamespace(CompileException=CompileException),
             nvrtc=types.SimpleNamespace(
                 getVersion=self.nvrtc_version, getSupportedArchs=lambda: self.archs,

@@ -48,6 +48,8 @@ class CudaDevice:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.side = [cupy.cuda.Stream(non_blocking=True) for _ in range(LANES - 1)]  # for what runs beside it
         self.table = default_cache() / "kernels" / f"{self.name.replace(' ', '-')}.json"  # the variants found fastest
+        self._failures = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        self.checked = bool(os.environ.get("LITENET_CHECK"))  # every launch waited for, and named when it fails
         self.allocated = 0  # bytes, and how many times: training must not change the second
         self.allocations = 0
         self._held: list[Any] = []
@@ -144,8 +146,16 @@ class CudaDevice:
                 args.append(np.float32(arg.value))
             else:
                 args.append(np.uint64(next(given) or 0))
-        with stream or self.stream:
-            self.function(call.kernel)(call.grid, call.block, tuple(args), shared_mem=call.shared)
+        try:
+            with stream or self.stream:
+                self.function(call.kernel)(call.grid, call.block, tuple(args), shared_mem=call.shared)
+            if self.checked:
+                self.stream.synchronize()
+        except self._failures as error:
+            raise UserError(
+                f"{described(call)} failed on {self.name}: {error}.\n"
+                + ("  Please report this with the blueprint." if self.checked else f"  {HOW_TO_CHECK}")
+            ) from None
 
     def measure(self, launches: Sequence[Bound]) -> float:
         """Seconds of the launches, replayed after one another: the fastest of three rounds of eight."""
@@ -166,6 +176,14 @@ class CudaDevice:
         """One CUDA graph of the launches, side by side where lanes.py allows it; calling it replays them."""
         for call, _ in launches:
             self.function(call.kernel)
+        if self.checked:
+            kept = list(launches)
+
+            def one_by_one() -> None:
+                for call, addresses in kept:
+                    self.launch(call, addresses)
+
+            return one_by_one
         tasks = schedule(launches)
         awaited = {j for task in tasks for j in task.waits}
         used = {task.lane for task in tasks}
@@ -192,6 +210,18 @@ class CudaDevice:
         event = self.cupy.cuda.Event(disable_timing=True)
         event.record(stream)
         return event
+
+
+HOW_TO_CHECK = "An earlier launch may be to blame: set LITENET_CHECK=1, and the first that fails is named."
+
+
+def described(call: Call) -> str:
+    """A launch in words: kernel, macros, grid, and its numbers in the order of the arguments."""
+    macros = " ".join(f"{name}={value}" for name, value in call.kernel.defines)
+    numbers = ", ".join(f"{arg.value:g}" for arg in call.args if isinstance(arg, (Int, Float)))
+    x, y, z = call.grid
+    grid = f"{x} x {y} x {z} blocks of {call.block[0]}"
+    return f"{call.kernel.name} ({call.kernel.file} {macros}), {grid}, sizes {numbers},"
 
 
 class Lane:

@@ -17,6 +17,7 @@ from litenet.trainer.memory import bytes_text
 from . import device, fold, format, parity
 from .heldout import HeldOut, held_out
 from .source import Source, load_source
+from .stored import Stored
 
 GOLDEN_INPUTS = 2
 
@@ -54,32 +55,46 @@ def export(
     )
 
 
+def unpacked(source: str | None, config: str | None, weights: str | None) -> Stored:
+    """A trained net as its .bin would hold it, unproved."""
+    found = load_source(source, config, weights)
+    shape = found.data.get("shape")
+    prepared = device.prepare(found, tuple(shape) if shape else None)
+    frame = device.preprocessing(found, prepared.graph.input_shape)
+    return Stored(prepared.graph, prepared.weights, frame, _metadata(found, prepared))
+
+
 def build(
     source: Source, prepared: device.Device, proof: HeldOut, half: bool, golden: bool
 ) -> tuple[bytes, parity.Parity]:
     """The bytes of the file, after the C runtime has agreed on the held-out samples."""
     shape = prepared.graph.input_shape
     x = proof.inputs(source, shape)
-    metadata = _metadata(source, prepared)
-    first = format.write(device.model(prepared, source, half, metadata, None))
+    metadata, frame = _metadata(source, prepared), device.preprocessing(source, shape)
+    first = format.write(device.model(prepared, frame, half, metadata, None))
     checked = parity.compare(first, source, x, proof.y, proof.what)
     parity.refuse_disagreement(checked, half)
     metadata["parity"] = checked.as_dict()
     answers = _golden(source, prepared, proof, half) if golden else None
-    return format.write(device.model(prepared, source, half, metadata, answers)), checked
+    return format.write(device.model(prepared, frame, half, metadata, answers)), checked
 
 
 def _golden(source: Source, prepared: device.Device, proof: HeldOut, half: bool) -> format.Golden:
     """The first held-out samples, with the output and every operator's checksum as the definition gives them."""
-    picture = proof.x.dtype == np.uint8 and device.preprocessing(source, prepared.graph.input_shape).color != "none"
-    count = min(GOLDEN_INPUTS, len(proof.x))
+    shape = prepared.graph.input_shape
+    picture = proof.x.dtype == np.uint8 and device.preprocessing(source, shape).color != "none"
+    x = proof.inputs(source, shape)[:GOLDEN_INPUTS]
+    return golden(prepared, half, x, proof.x if picture else None)
+
+
+def golden(prepared: device.Device, half: bool, x: np.ndarray, frames: np.ndarray | None = None) -> format.Golden:
+    """What the definition makes of these inputs. frames: the pictures they come from, which are stored instead."""
     graph, weights = prepared.graph, device.rounded(prepared, half)
-    x = proof.inputs(source, graph.input_shape)[:count]
     tensors = fold.run(graph, weights, x)
-    outputs = np.concatenate([tensors[t].reshape(count, -1) for t in graph.outputs], 1)
-    sums = [[format.op_checksum(tensors[n.output][i]) for n in graph.nodes] for i in range(count)]
-    inputs = [proof.x[i] if picture else x[i] for i in range(count)]
-    return format.Golden("frame" if picture else "f32", inputs, list(outputs), sums)
+    outputs = np.concatenate([tensors[t].reshape(len(x), -1) for t in graph.outputs], 1)
+    sums = [[format.op_checksum(tensors[n.output][i]) for n in graph.nodes] for i in range(len(x))]
+    inputs = x if frames is None else frames
+    return format.Golden("f32" if frames is None else "frame", list(inputs[: len(x)]), list(outputs), sums)
 
 
 def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
@@ -93,7 +108,7 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
         "layers": [n.layer if n.name == n.layer else n.name for n in prepared.graph.nodes],
         "loss": source.blueprint.loss.type,
         "created": time.strftime("%Y-%m-%d", time.gmtime()),
-        "litenet": _version(),
+        "litenet": version_text(),
         "dataset": {k: data[k] for k in ("name", "hash", "samples")} if data else None,
         "accuracy": best.get("validation_accuracy"),
         "blueprint": source.blueprint.resolved,
@@ -101,7 +116,7 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _version() -> str:
+def version_text() -> str:
     try:
         return version("litenet")
     except PackageNotFoundError:

@@ -16,7 +16,11 @@ EPILOG = """examples:
   edge-export runs/mnist_cnn -o mnist_cnn.bin
   edge-export runs/mnist_cnn/last.npz -o mnist_cnn.bin --fp16
   edge-export --config mnist_cnn.json --weights best.npz -o mnist_cnn.bin
+  edge-export mnist_cnn.bin -o mnist_cnn.onnx
+  edge-export face.onnx -o face.bin --mean 127 --std 128
+  edge-export person.tflite -o person.bin --input-range 0,1 --labels classes.txt
 """
+IMPORT_ONLY = ("input_shape", "check", "labels", "color", "mean", "std", "input_range", "resize", "fit")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,6 +38,10 @@ def main(argv: list[str] | None = None) -> int:
                 f"-o {options.out}: a name that ends in {' or '.join(WRITERS)} is expected.\n"
                 "  The extension decides what is made."
             )
+        foreign = options.source is not None and Path(options.source).suffix.lower() in FOREIGN
+        misplaced = [f"--{name.replace('_', '-')}" for name in IMPORT_ONLY if getattr(options, name) is not None]
+        if misplaced and not foreign:
+            raise UserError(f"{', '.join(misplaced)}: only for {' and '.join(FOREIGN)} models.")
         writer(options)
     except UserError as error:
         print(f"edge-export: {error}", file=sys.stderr)
@@ -46,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         "edge-export", description="Turn a trained net into one file that a device runs.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("source", nargs="?", help="a run folder (its best checkpoint) or a checkpoint .npz")
+    what = "a run folder (its best checkpoint), a checkpoint .npz, a model .onnx or .tflite, or a .bin"
+    parser.add_argument("source", nargs="?", help=what)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="what to write, such as net.bin")
     parser.add_argument("--config", metavar="BLUEPRINT", help="the blueprint, for weights that come without one")
     parser.add_argument("--weights", metavar="NPZ", help="the weights, with --config")
@@ -55,10 +64,54 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept")
     parser.add_argument("--samples", type=int, default=256, metavar="N", help="how many held-out samples (default 256)")
     parser.add_argument("--no-golden", action="store_true", help="leave the self-test out of the file")
+    group = parser.add_argument_group("for .onnx and .tflite models", "what the file does not say; see docs/import.md")
+    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one a line")
+    group.add_argument("--color", choices=("rgb", "bgr", "gray"), help="what the net takes (default rgb, or gray)")
+    group.add_argument("--input-range", type=_pair, metavar="LO,HI",
+                       help="what pixels 0 and 255 become (default 0,255)")  # fmt: skip
+    group.add_argument("--mean", type=_numbers, metavar="M[,M,M]", help="subtracted after that (default 0)")
+    group.add_argument("--std", type=_numbers, metavar="S[,S,S]", help="divided by after that (default 1)")
+    group.add_argument("--resize", choices=("nearest", "bilinear", "area"), help="how pictures are scaled (bilinear)")
+    group.add_argument("--fit", choices=("stretch", "crop", "letterbox"), help="how pictures fit the frame (stretch)")
+    group.add_argument("--input-shape", type=_sizes, metavar="N,N,..",
+                       help="without the batch, where the file leaves it open")  # fmt: skip
+    group.add_argument("--check", type=Path, metavar="NPZ", help="also prove the import on these inputs")
     return parser
 
 
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0.485,0.456,0.406") from None
+
+
+def _pair(text: str) -> tuple[float, float]:
+    found = _numbers(text)
+    if len(found) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pair of numbers such as 0,1")
+    return found[0], found[1]
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of sizes such as 3,224,224")
+    return tuple(int(part) for part in parts)
+
+
+def _import(options: argparse.Namespace) -> None:
+    from .imported import Options, convert
+
+    given = {name: getattr(options, name) for name in IMPORT_ONLY}
+    for line in convert(Path(options.source), options.out, Options(options.fp16, not options.no_golden, **given)):
+        print(line)
+
+
 def _write_bin(options: argparse.Namespace) -> None:
+    if options.source is not None and Path(options.source).suffix.lower() in FOREIGN:
+        _import(options)
+        return
     from .binary import export
 
     for line in export(
@@ -75,4 +128,25 @@ def _write_bin(options: argparse.Namespace) -> None:
         print(line)
 
 
-WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {".bin": _write_bin}
+def _write_onnx(options: argparse.Namespace) -> None:
+    from . import onnx_out, stored
+
+    source = Path(options.source) if options.source is not None else None
+    if source is not None and source.suffix.lower() == ".bin":
+        model = stored.load(source)
+    elif source is not None and source.suffix.lower() in FOREIGN:
+        from .imported import Options, read
+
+        found = read(source, Options(**{name: getattr(options, name) for name in IMPORT_ONLY}))
+        model = found.stored
+        print(*found.proofs, sep="\n")
+    else:
+        from .binary import unpacked
+
+        model = unpacked(options.source, options.config, options.weights)
+    for line in onnx_out.write(model, options.out):
+        print(line)
+
+
+FOREIGN = (".onnx", ".tflite")
+WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {".bin": _write_bin, ".onnx": _write_onnx}

@@ -32,7 +32,11 @@ class Device:
 def prepare(source: Source, frame: tuple[int, ...] | None = None) -> Device:
     """Fold and plan. frame: the shape (H,W,C) of the pictures a net with a flat input was trained on."""
     graph, weights = fold.fold_batchnorm(source.graph, source.weights)
-    graph = fold.drop_flatten(_framed(graph, frame))
+    return planned(fold.drop_flatten(_framed(graph, frame)), weights)
+
+
+def planned(graph: Graph, weights: dict[str, np.ndarray]) -> Device:
+    """Place every tensor of a graph that needs nothing else."""
     return Device(graph, weights, plan_device(graph))
 
 
@@ -46,7 +50,7 @@ def _framed(graph: Graph, frame: tuple[int, ...] | None) -> Graph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def model(device: Device, source: Source, half: bool, metadata: dict[str, Any], golden: Golden | None) -> Model:
+def model(device: Device, frame: Preprocessing, half: bool, metadata: dict[str, Any], golden: Golden | None) -> Model:
     """Everything a .bin holds, as the writer takes it. File tensor 0 is the input, i + 1 what operator i writes."""
     graph = device.graph
     used = [graph.input, *(n.output for n in graph.nodes)]
@@ -61,9 +65,7 @@ def model(device: Device, source: Source, half: bool, metadata: dict[str, Any], 
         OpRec(n.op, [index[t] for t in n.inputs], index[n.output], n.attrs, *_weights(device, n, half))
         for n in graph.nodes
     ]
-    return Model(
-        tensors, ops, preprocessing(source, graph.input_shape), metadata, golden, arena_bytes=device.plan.arena_bytes
-    )
+    return Model(tensors, ops, frame, metadata, golden, arena_bytes=device.plan.arena_bytes)
 
 
 def _weights(device: Device, node: Node, half: bool) -> tuple[bytes, str]:

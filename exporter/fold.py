@@ -61,11 +61,11 @@ def _takes_batchnorm(graph: Graph, p: Node) -> bool:
 
 
 def drop_flatten(graph: Graph) -> Graph:
-    """A linear layer reads its whole input as one row, so a flatten before it says nothing the device needs."""
+    """A linear layer reads its whole input as one row: a flatten or reshape before it says nothing the device needs."""
     instead = {
         n.output: n.inputs[0]
         for n in graph.nodes
-        if n.op == "flatten"
+        if n.op in ("flatten", "reshape")
         and n.output not in graph.outputs
         and all(c.op == "linear" and len(graph.tensors[c.output].shape) == 1 for c in graph.consumers(n.output))
     }

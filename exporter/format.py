@@ -269,7 +269,7 @@ def _tensor(model: Model, i: int, life: tuple[int, int]) -> bytes:
 def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
     rec = model.ops[i]
     name = f"operator {i} ({rec.op})"
-    if rec.op not in OPS or OPS[rec.op].OP.training_only:
+    if rec.op not in OPS or not OPS[rec.op].OP.in_files:
         raise ValueError(f"{name} cannot stand in a .bin")
     op = OPS[rec.op].OP
     activation = getattr(rec.attrs, "activation", "none") if rec.activation is None else rec.activation

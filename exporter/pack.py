@@ -71,8 +71,10 @@ def panels(rows: np.ndarray, bias: np.ndarray, groups: int = 1) -> np.ndarray:
 
 
 def _vectors(op: Op, a: Attrs, w: Mapping[str, np.ndarray]) -> bytes:
-    """Two rows of C numbers: y = x * first + second, after layernorm's own normalisation."""
-    if op.name == "batchnorm":
+    """Rows of C numbers: y = x * first + second, after layernorm's own normalisation; one row of slopes for prelu."""
+    if op.name == "prelu":
+        values = [w["slope"]]
+    elif op.name == "batchnorm":
         scale = w["gamma"] / np.sqrt(w["running_var"] + a.eps)
         values = [scale, w["beta"] - w["running_mean"] * scale]
     else:

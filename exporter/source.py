@@ -1,11 +1,10 @@
-"""Where a model comes from: a run folder, a checkpoint, or a blueprint with weights. More kinds are more readers here.
+"""Where a model comes from: a run folder, a checkpoint, or a blueprint with weights. (Models of others: importers/.)
 
 A Source is an inference graph with weights, in NHWC, and what is known of its training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,11 @@ def load_source(source: str | None, config: str | None = None, weights: str | No
     path = Path(source or "")
     if path.is_dir() or path.suffix == ".npz":
         return from_checkpoint(path)
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise UserError(
-            f"{path}: a run folder or a checkpoint (.npz) is expected"
-            + (f", not a {path.suffix} file" if path.suffix else ", and there is no such folder")
-            + ".\n  Give runs/NAME, or --config blueprint.json --weights best.npz."
-        )
-    return reader(path)
+    raise UserError(
+        f"{path}: a run folder, a checkpoint (.npz), an .onnx or a .tflite model is expected"
+        + (f", not a {path.suffix} file" if path.suffix else ", and there is no such folder")
+        + ".\n  Give runs/NAME, or --config blueprint.json --weights best.npz."
+    )
 
 
 def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
@@ -78,6 +74,3 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
         meta.get("progress", {}),
         saved.where,
     )
-
-
-READERS: dict[str, Callable[[Path], Source]] = {}  # by file extension, for sources that are no checkpoints

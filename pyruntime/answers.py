@@ -17,13 +17,19 @@ def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top:
 
     Classes: {file, label, index, probability, top: [{label, index, probability}, ...], microseconds}
     Values:  {file, values: [...], microseconds}
+    Several outputs: {file, outputs: [{name, shape, values: [...]}, ...], microseconds}
     """
     values = np.concatenate([np.ravel(part) for part in (y if isinstance(y, tuple) else (y,))])
     if not np.isfinite(values).all():
         raise ModelError(f"{file}: the net's answer is not a finite number; run `edge-infer --selftest`.")
     found: dict[str, Any] = {"file": file}
-    p = probabilities(engine, values)
-    if p is None:
+    p = None if isinstance(y, tuple) else probabilities(engine, values)
+    if isinstance(y, tuple):
+        found["outputs"] = [
+            {"name": name, "shape": list(part.shape), "values": np.ravel(part).tolist()}
+            for name, part in zip(engine.outputs, y, strict=True)
+        ]
+    elif p is None:
         found["values"] = [float(v) for v in values]
     else:
         order = np.argsort(-p, kind="stable")[:top]
@@ -34,9 +40,12 @@ def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top:
 
 
 def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
-    """y as class probabilities; None if the net gives values (trained with mse, one output, an image)."""
+    """y as class probabilities; None if the net gives values (it says so, was trained with mse, has one output or an
+    image)."""
     loss = engine.metadata.get("loss")
     last = engine.layers[-1]
+    if engine.metadata.get("answer") == "values":
+        return None
     if loss == "mse" or len(engine.output_shape) != 1 or y.size != engine.output_shape[0]:
         return None
     p = y.astype(np.float64)
@@ -61,14 +70,18 @@ def label(engine: InferenceEngine, index: int) -> str:
 def text(found: dict[str, Any]) -> list[str]:
     """One line for the answer, and one more for each runner-up."""
     if "values" in found:
-        values = found["values"]
-        line = "  ".join(f"{v:.6g}" for v in values[:SHOWN_VALUES])
-        if len(values) > SHOWN_VALUES:
-            line += f"  ... ({len(values)} values; --json gives all)"
-        return [f"{found['file']}  {line}"]
+        return [f"{found['file']}  {_numbers(found['values'])}"]
+    if "outputs" in found:
+        shown = [(o["name"], " x ".join(map(str, o["shape"])), _numbers(o["values"])) for o in found["outputs"]]
+        return [f"{found['file']}  {name} ({shape})  {line}" for name, shape, line in shown]
     width = max(len(entry["label"]) for entry in found["top"])
     names = [found["file"]] + [" " * len(found["file"])] * (len(found["top"]) - 1)
     return [
         f"{name}  {entry['label']:<{width}}  {100 * entry['probability']:.1f} %"
         for name, entry in zip(names, found["top"], strict=True)
     ]
+
+
+def _numbers(values: list[float]) -> str:
+    line = "  ".join(f"{v:.6g}" for v in values[:SHOWN_VALUES])
+    return line + f"  ... ({len(values)} values; --json gives all)" * (len(values) > SHOWN_VALUES)

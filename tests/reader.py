@@ -14,6 +14,7 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 # The tables of section 4: number -> name, inputs, takes an activation, weights, inputs that y may lie over, attributes
 KERNEL, STRIDE = ("kernel_size", "2B", 1, 255), ("stride", "2B", 1, 255)
 PADDING, DILATION = ("padding", "4B", 0, 255), ("dilation", "2B", 1, 255)
+MOST = (1 << 30) - 1
 EMBED_DIM, ALPHA = ("embed_dim", "I", 1, 1 << 20), ("alpha", "f", 0.0, 1.0)
 OPS = {
     1: ("linear", 1, True, "panels", (), (ALPHA,)),
@@ -36,6 +38,18 @@ OPS = {
     12: ("softmax", 1, False, None, (0,), ()),
     13: ("embed_projection", 1, True, "panels", (), (EMBED_DIM, ("keep_channels", "B", 0, 1), ALPHA)),
     14: ("activation", 1, True, None, (0,), (ALPHA,)),
+    15: ("prelu", 1, False, "vectors", (0,), ()),
+    16: ("mul", 2, False, None, (0, 1), ()),
+    17: ("concat", 2, False, None, (), (("axis", "B", 0, 3),)),
+    18: ("resize", 1, False, None, (), (("size", "2I", 1, MOST), ("mode", "B", 0, 1), ("coordinates", "B", 0, 2),
+                                        ("rounding", "B", 0, 3))),
+    19: ("pad", 1, False, None, (), (("before", "4H", 0, 65535), ("after", "4H", 0, 65535),
+                                     ("value", "f", -float(np.finfo("f").max), float(np.finfo("f").max)))),
+    20: ("slice", 1, False, None, (), (("axis", "B", 0, 3), ("begin", "I", 0, MOST), ("size", "I", 1, MOST),
+                                       ("step", "I", 1, MOST))),
+    21: ("transpose", 1, False, None, (), (("axes", "4B", 0, 3),)),
+    23: ("unary", 1, False, None, (0,), (("function", "B", 0, 2),)),
+    22: ("reshape", 1, False, None, (0,), (("shape", "4I", 0, MOST),)),
 }  # fmt: skip
 
 
@@ -221,7 +235,7 @@ def _check_memory(f: File) -> None:
     refuse_unless(all(b <= f.arena_bytes for _, b in spans.values()), "tensor outside the arena")
     for i, op in enumerate(f.ops):
         y = spans.get(op.output)
-        if y is None or (op.name == "flatten" and spans.get(op.inputs[0]) == y):
+        if y is None or (op.name in ("flatten", "reshape") and spans.get(op.inputs[0]) == y):
             continue
         for k, (a, b) in spans.items():
             alive = f.tensors[k].first <= i <= f.tensors[k].last
@@ -275,14 +289,48 @@ def check_shapes(f: File, op: Operator) -> None:
         want = (x[2],)
     elif op.name == "flatten":
         want = (math.prod(x),)
+    elif op.name in MOVES:
+        want = moved_shape(op, x, f.tensors[op.inputs[-1]].shape)
+    elif op.name == "mul":
+        want, x2 = x, f.tensors[op.inputs[1]].shape
+        refuse_unless(x2 in (x, x[-1:]), "mul")
     else:
         want = x
-        values = 2 * x[-1] if op.name in ("batchnorm", "layernorm") else 0
+        values = {"batchnorm": 2, "layernorm": 2, "prelu": 1}.get(op.name, 0) * x[-1]
         refuse_unless(all(f.tensors[k].shape == x for k in op.inputs), op.name)
     refuse_unless(op.name == "linear" or y == want, f"{op.name} gives {y}")
     refuse_unless(
         len(op.weights) == values * (2 if op.half else 4), f"{op.name} has {len(op.weights)} bytes of weights"
     )
+
+
+MOVES = ("concat", "resize", "pad", "slice", "transpose", "reshape")
+
+
+def moved_shape(op: Operator, x: tuple[int, ...], x2: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of y of the operators that compute nothing new."""
+    a, rank = op.attrs, len(x)
+    if op.name == "concat":
+        k = a["axis"]
+        refuse_unless(len(x2) == rank and k < rank and x[:k] + x[k + 1 :] == x2[:k] + x2[k + 1 :], "concat")
+        return (*x[:k], x[k] + x2[k], *x[k + 1 :])
+    if op.name == "resize":
+        refuse_unless(rank == 3 and max(*x[:2], *a["size"]) <= 65535, "resize")
+        return (*a["size"], x[2])
+    if op.name == "pad":
+        refuse_unless(not any(a["before"][rank:] + a["after"][rank:]), "pad")
+        return tuple(n + p + q for n, p, q in zip(x, a["before"], a["after"], strict=False))
+    if op.name == "slice":
+        k = a["axis"]
+        refuse_unless(k < rank and a["begin"] + (a["size"] - 1) * a["step"] < x[k], "slice")
+        return (*x[:k], a["size"], *x[k + 1 :])
+    if op.name == "transpose":
+        axes = a["axes"]
+        refuse_unless(sorted(axes) == [0, 1, 2, 3] and axes[rank:] == (0, 1, 2, 3)[rank:], "transpose")
+        return tuple(x[k] for k in axes[:rank])
+    shape = a["shape"][: (*a["shape"], 0).index(0)]
+    refuse_unless(bool(shape) and not any(a["shape"][len(shape) :]) and math.prod(shape) == math.prod(x), "reshape")
+    return shape
 
 
 def _read_golden(g: bytes, f: File) -> None:
@@ -365,8 +413,25 @@ def compute(op: Operator, inputs: list[np.ndarray], y: tuple[int, ...]) -> np.nd
         h = sum(look(op, x, y)) / counts
     elif op.name == "global_avg_pool":
         h = x.mean((0, 1))
-    elif op.name == "flatten":
-        h = x.reshape(-1)
+    elif op.name in ("flatten", "reshape"):
+        h = x.reshape(y)
+    elif op.name == "concat":
+        h = np.concatenate(inputs, a["axis"])
+    elif op.name == "resize":
+        h = resize(x, a)
+    elif op.name == "pad":
+        h = np.full(y, a["value"], np.float32)
+        h[tuple(slice(p, p + n) for p, n in zip(a["before"], x.shape, strict=False))] = x
+    elif op.name == "slice":
+        h = np.take(x, a["begin"] + a["step"] * np.arange(a["size"]), a["axis"])
+    elif op.name == "transpose":
+        h = x.transpose(a["axes"][: x.ndim])
+    elif op.name == "unary":
+        h = (np.exp(x), np.sqrt(np.maximum(x, 0)), 1 / x)[a["function"]]
+    elif op.name == "prelu":
+        h = np.where(x > 0, x, x * np.frombuffer(op.weights, "<f4"))
+    elif op.name == "mul":
+        h = x * inputs[1]
     elif op.name == "add":
         h = x + inputs[1]
     elif op.name in ("batchnorm", "layernorm"):
@@ -395,6 +460,28 @@ def look(op: Operator, x: np.ndarray, y: tuple[int, ...], outside: float = 0.0):
     for u in range(kh):
         for v in range(kw):
             yield padded[u * dh :: sh, v * dw :: sw][: y[0], : y[1]]
+
+
+def resize(x: np.ndarray, a: dict[str, Any]) -> np.ndarray:
+    """Each axis alone, as "Resize" has it; exact fractions."""
+    for axis, m in enumerate(a["size"]):
+        n, rows = x.shape[axis], []
+        for i in range(m):
+            p = (
+                Fraction((2 * i + 1) * n - m, 2 * m),
+                Fraction(i * n, m),
+                Fraction(i * (n - 1), max(m - 1, 1)),
+            )[a["coordinates"]]
+            half = Fraction(1, 2)
+            j = (math.floor(p), math.ceil(p - half), math.floor(p + half), math.ceil(p))[a["rounding"]]
+            if a["mode"] == 0:
+                rows.append(np.take(x, min(max(j, 0), n - 1), axis))
+                continue
+            p = min(max(p, Fraction(0)), Fraction(n - 1))
+            j, f = math.floor(p), float(p - math.floor(p))
+            rows.append(np.take(x, j, axis) * (1 - f) + np.take(x, min(j + 1, n - 1), axis) * f)
+        x = np.stack(rows, axis)
+    return x
 
 
 def activate(number: int, h: np.ndarray, alpha: np.float32) -> np.ndarray:

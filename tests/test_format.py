@@ -20,7 +20,7 @@ from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, Attrs, make_attrs
 
 PAGE = gen_ops.RUNTIME / "FORMAT.md"
-CASES = [(name, i) for name, m in OPS.items() if not m.OP.training_only for i in range(len(m.CASES))]
+CASES = [(name, i) for name, m in OPS.items() if m.OP.in_files for i in range(len(m.CASES))]
 
 
 def one_op(name, case, half=False):

@@ -16,6 +16,33 @@ static const ln_op_facts FACTS[] = { /* in order of id */
     {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0},
     {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9},
     {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4},
+#ifndef LN_WITHOUT_PRELU
+    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0},
+#endif
+#ifndef LN_WITHOUT_MUL
+    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0},
+#endif
+#ifndef LN_WITHOUT_CONCAT
+    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1},
+#endif
+#ifndef LN_WITHOUT_RESIZE
+    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11},
+#endif
+#ifndef LN_WITHOUT_PAD
+    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20},
+#endif
+#ifndef LN_WITHOUT_SLICE
+    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13},
+#endif
+#ifndef LN_WITHOUT_TRANSPOSE
+    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4},
+#endif
+#ifndef LN_WITHOUT_RESHAPE
+    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16},
+#endif
+#ifndef LN_WITHOUT_UNARY
+    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1},
+#endif
 };
 
 const ln_op_facts *ln_facts(uint32_t id)
@@ -52,6 +79,35 @@ static const ln_attr ATTRS[] = {
     {"keep_channels", LN_OP_EMBED_PROJECTION, 1, 4, 1, 1, 0, 0.0f, 1.0f},
     {"alpha", LN_OP_EMBED_PROJECTION, 2, 5, 4, 1, 1, 0.0f, 1.0f},
     {"alpha", LN_OP_ACTIVATION, 0, 0, 4, 1, 1, 0.0f, 1.0f},
+#ifndef LN_WITHOUT_CONCAT
+    {"axis", LN_OP_CONCAT, 0, 0, 1, 1, 0, 0.0f, 3.0f},
+#endif
+#ifndef LN_WITHOUT_RESIZE
+    {"size", LN_OP_RESIZE, 0, 0, 4, 2, 0, 1.0f, 1073741823.0f},
+    {"mode", LN_OP_RESIZE, 1, 8, 1, 1, 0, 0.0f, 1.0f},
+    {"coordinates", LN_OP_RESIZE, 2, 9, 1, 1, 0, 0.0f, 2.0f},
+    {"rounding", LN_OP_RESIZE, 3, 10, 1, 1, 0, 0.0f, 3.0f},
+#endif
+#ifndef LN_WITHOUT_PAD
+    {"before", LN_OP_PAD, 0, 0, 2, 4, 0, 0.0f, 65535.0f},
+    {"after", LN_OP_PAD, 1, 8, 2, 4, 0, 0.0f, 65535.0f},
+    {"value", LN_OP_PAD, 2, 16, 4, 1, 1, -3.4028234663852886e+38f, 3.4028234663852886e+38f},
+#endif
+#ifndef LN_WITHOUT_SLICE
+    {"axis", LN_OP_SLICE, 0, 0, 1, 1, 0, 0.0f, 3.0f},
+    {"begin", LN_OP_SLICE, 1, 1, 4, 1, 0, 0.0f, 1073741823.0f},
+    {"size", LN_OP_SLICE, 2, 5, 4, 1, 0, 1.0f, 1073741823.0f},
+    {"step", LN_OP_SLICE, 3, 9, 4, 1, 0, 1.0f, 1073741823.0f},
+#endif
+#ifndef LN_WITHOUT_TRANSPOSE
+    {"axes", LN_OP_TRANSPOSE, 0, 0, 1, 4, 0, 0.0f, 3.0f},
+#endif
+#ifndef LN_WITHOUT_RESHAPE
+    {"shape", LN_OP_RESHAPE, 0, 0, 4, 4, 0, 0.0f, 1073741823.0f},
+#endif
+#ifndef LN_WITHOUT_UNARY
+    {"function", LN_OP_UNARY, 0, 0, 1, 1, 0, 0.0f, 2.0f},
+#endif
 };
 
 const ln_attr *ln_attr_of(uint32_t id, uint32_t index)
@@ -180,6 +236,70 @@ int ln_activation_decode(const uint8_t *attrs, ln_activation_attrs *a)
     return 0;
 }
 
+#ifndef LN_WITHOUT_CONCAT
+int ln_concat_decode(const uint8_t *attrs, ln_concat_attrs *a)
+{
+    if (wholes(attrs + 0, 1, 1, 0, 3, &a->axis)) return 1;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_RESIZE
+int ln_resize_decode(const uint8_t *attrs, ln_resize_attrs *a)
+{
+    if (wholes(attrs + 0, 4, 2, 1, 1073741823, a->size)) return 1;
+    if (wholes(attrs + 8, 1, 1, 0, 1, &a->mode)) return 2;
+    if (wholes(attrs + 9, 1, 1, 0, 2, &a->coordinates)) return 3;
+    if (wholes(attrs + 10, 1, 1, 0, 3, &a->rounding)) return 4;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_PAD
+int ln_pad_decode(const uint8_t *attrs, ln_pad_attrs *a)
+{
+    if (wholes(attrs + 0, 2, 4, 0, 65535, a->before)) return 1;
+    if (wholes(attrs + 8, 2, 4, 0, 65535, a->after)) return 2;
+    if (reals(attrs + 16, 1, -3.4028234663852886e+38f, 3.4028234663852886e+38f, &a->value)) return 3;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_SLICE
+int ln_slice_decode(const uint8_t *attrs, ln_slice_attrs *a)
+{
+    if (wholes(attrs + 0, 1, 1, 0, 3, &a->axis)) return 1;
+    if (wholes(attrs + 1, 4, 1, 0, 1073741823, &a->begin)) return 2;
+    if (wholes(attrs + 5, 4, 1, 1, 1073741823, &a->size)) return 3;
+    if (wholes(attrs + 9, 4, 1, 1, 1073741823, &a->step)) return 4;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_TRANSPOSE
+int ln_transpose_decode(const uint8_t *attrs, ln_transpose_attrs *a)
+{
+    if (wholes(attrs + 0, 1, 4, 0, 3, a->axes)) return 1;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_RESHAPE
+int ln_reshape_decode(const uint8_t *attrs, ln_reshape_attrs *a)
+{
+    if (wholes(attrs + 0, 4, 4, 0, 1073741823, a->shape)) return 1;
+    return 0;
+}
+
+#endif
+#ifndef LN_WITHOUT_UNARY
+int ln_unary_decode(const uint8_t *attrs, ln_unary_attrs *a)
+{
+    if (wholes(attrs + 0, 1, 1, 0, 2, &a->function)) return 1;
+    return 0;
+}
+
+#endif
 int ln_attrs_check(uint32_t id, const uint8_t *attrs)
 {
     union {
@@ -193,6 +313,13 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs)
         ln_layernorm_attrs layernorm;
         ln_embed_projection_attrs embed_projection;
         ln_activation_attrs activation;
+        ln_concat_attrs concat;
+        ln_resize_attrs resize;
+        ln_pad_attrs pad;
+        ln_slice_attrs slice;
+        ln_transpose_attrs transpose;
+        ln_reshape_attrs reshape;
+        ln_unary_attrs unary;
     } a;
     switch (id) {
     case LN_OP_LINEAR: return ln_linear_decode(attrs, &a.linear);
@@ -205,6 +332,27 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs)
     case LN_OP_LAYERNORM: return ln_layernorm_decode(attrs, &a.layernorm);
     case LN_OP_EMBED_PROJECTION: return ln_embed_projection_decode(attrs, &a.embed_projection);
     case LN_OP_ACTIVATION: return ln_activation_decode(attrs, &a.activation);
+#ifndef LN_WITHOUT_CONCAT
+    case LN_OP_CONCAT: return ln_concat_decode(attrs, &a.concat);
+#endif
+#ifndef LN_WITHOUT_RESIZE
+    case LN_OP_RESIZE: return ln_resize_decode(attrs, &a.resize);
+#endif
+#ifndef LN_WITHOUT_PAD
+    case LN_OP_PAD: return ln_pad_decode(attrs, &a.pad);
+#endif
+#ifndef LN_WITHOUT_SLICE
+    case LN_OP_SLICE: return ln_slice_decode(attrs, &a.slice);
+#endif
+#ifndef LN_WITHOUT_TRANSPOSE
+    case LN_OP_TRANSPOSE: return ln_transpose_decode(attrs, &a.transpose);
+#endif
+#ifndef LN_WITHOUT_RESHAPE
+    case LN_OP_RESHAPE: return ln_reshape_decode(attrs, &a.reshape);
+#endif
+#ifndef LN_WITHOUT_UNARY
+    case LN_OP_UNARY: return ln_unary_decode(attrs, &a.unary);
+#endif
     }
     return 0;
 }

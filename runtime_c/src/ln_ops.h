@@ -19,7 +19,16 @@ enum { /* operators; a number is never reused; 11 (dropout) is for training only
     LN_OP_SOFTMAX = 12,
     LN_OP_EMBED_PROJECTION = 13,
     LN_OP_ACTIVATION = 14,
-    LN_OP_END = 15
+    LN_OP_PRELU = 15,
+    LN_OP_MUL = 16,
+    LN_OP_CONCAT = 17,
+    LN_OP_RESIZE = 18,
+    LN_OP_PAD = 19,
+    LN_OP_SLICE = 20,
+    LN_OP_TRANSPOSE = 21,
+    LN_OP_RESHAPE = 22,
+    LN_OP_UNARY = 23,
+    LN_OP_END = 24
 };
 
 enum { /* activations */
@@ -132,5 +141,48 @@ typedef struct ln_activation_attrs {
     float alpha; /* slope of leaky_relu below zero */
 } ln_activation_attrs;
 int ln_activation_decode(const uint8_t *attrs, ln_activation_attrs *a);
+
+typedef struct ln_concat_attrs {
+    int32_t axis; /* the axis they are joined along, counted without the batch */
+} ln_concat_attrs;
+int ln_concat_decode(const uint8_t *attrs, ln_concat_attrs *a);
+
+typedef struct ln_resize_attrs {
+    int32_t size[2]; /* height and width of y */
+    int32_t mode; /* 0 nearest, 1 bilinear */
+    int32_t coordinates; /* 0 half_pixel, 1 asymmetric, 2 align_corners */
+    int32_t rounding; /* of p, for nearest: 0 down, 1 halves down, 2 halves up, 3 up */
+} ln_resize_attrs;
+int ln_resize_decode(const uint8_t *attrs, ln_resize_attrs *a);
+
+typedef struct ln_pad_attrs {
+    int32_t before[4]; /* values added in front of x, on each axis */
+    int32_t after[4]; /* values added behind x, on each axis */
+    float value; /* what the border holds */
+} ln_pad_attrs;
+int ln_pad_decode(const uint8_t *attrs, ln_pad_attrs *a);
+
+typedef struct ln_slice_attrs {
+    int32_t axis; /* the axis it cuts, counted without the batch */
+    int32_t begin; /* the first value taken */
+    int32_t size; /* values taken */
+    int32_t step; /* from one value taken to the next */
+} ln_slice_attrs;
+int ln_slice_decode(const uint8_t *attrs, ln_slice_attrs *a);
+
+typedef struct ln_transpose_attrs {
+    int32_t axes[4]; /* axis of x that becomes axis k of y; k itself beyond the rank */
+} ln_transpose_attrs;
+int ln_transpose_decode(const uint8_t *attrs, ln_transpose_attrs *a);
+
+typedef struct ln_reshape_attrs {
+    int32_t shape[4]; /* dims of y; 0 beyond its rank */
+} ln_reshape_attrs;
+int ln_reshape_decode(const uint8_t *attrs, ln_reshape_attrs *a);
+
+typedef struct ln_unary_attrs {
+    int32_t function; /* 0 e^x, 1 root of max(x, 0), 2 1 / x */
+} ln_unary_attrs;
+int ln_unary_decode(const uint8_t *attrs, ln_unary_attrs *a);
 
 #endif

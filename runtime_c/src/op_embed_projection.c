@@ -4,6 +4,7 @@
  *
  * A channel's pixels do not lie side by side, so they are gathered, a few at a time, into a buffer on the stack: four
  * channels as four rows, or the sums over the channels as one. */
+#include "ln_cold.h" /* rare, and most of the time is spent in ln_panels.c */
 #include "ln_panels.h"
 #include "ln_shapes.h"
 

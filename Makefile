@@ -38,6 +38,7 @@ build/c/%.o: runtime_c/src/%.c $(wildcard runtime_c/src/*.h runtime_c/src/*.def 
 gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.exporter.gen_ops
 	$(PYTHON) -m litenet.trainer.reference docs/blueprint.md
+	$(PYTHON) -m litenet.exporter.importers.reference docs/import.md
 
 test: install check ## install, then lint, types and all fast tests
 	$(PYTHON) -m pytest

@@ -1,16 +1,20 @@
-"""Our runtime beside ONNX Runtime on the same net with the same weights, one thread, batch 1, in one run.
+"""Our runtime beside ONNX Runtime on the same nets with the same weights, one thread, batch 1, in one run.
 
     pip install litenet onnx onnxruntime
-    python benchmarks/runtime_peers.py runs/mnist_cnn mnist_cnn.bin
+    python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
+    python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
-RUN is a run folder of edge-train (a chain of linear, conv2d, maxpool2d, flatten with relu), BIN its export. Prints the
-largest difference of the outputs, and medians of interleaved rounds: load, first run, warm run.
+Nets are made of linear, conv2d, maxpool2d, global_avg_pool, flatten, add, with relu or nothing after them. Prints for
+each microseconds of load, first run, and warm run: medians of interleaved rounds, and of the warm run also the best,
+which other work on a shared machine disturbs least; then the largest difference of the outputs, of the largest output.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,52 +23,67 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from litenet.exporter.source import load_source
+sys.path.insert(0, str(Path(__file__).parent))
+import zoo_bins
+
+from litenet.exporter import device, format
+from litenet.exporter.source import Source, load_source
 from litenet.pyruntime import InferenceEngine
 
+NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224"]
+ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
 
-def to_onnx(run: str) -> bytes:
+
+def to_onnx(source: Source) -> bytes:
     """The net as ONNX, channels first."""
-    source = load_source(run)
-    graph, nodes, weights = source.graph, [], []
-    H, W, C = (*graph.input_shape, 1, 1)[:3] if len(graph.input_shape) == 3 else (graph.input_shape[0], 1, 1)
-    shape = [1, C, H, W] if len(graph.input_shape) == 3 else [1, H]
-    image = None
+    graph, weights = device.prepare(source).graph, device.prepare(source).weights
+    nodes, constants = [], []
+    shape = graph.input_shape
+    fed = [1, shape[2], *shape[:2]] if len(shape) == 3 else [1, *shape]
+    image = None  # (H, W, C) of what was flattened
 
     def constant(name: str, array: np.ndarray) -> str:
-        weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     for n in graph.nodes:
-        x, y = graph.tensors[n.inputs[0]].name, graph.tensors[n.output].name
-        raw = f"{y}.raw" if n.attrs.activation == "relu" else y
+        x, y = [graph.tensors[t].name for t in n.inputs], graph.tensors[n.output].name
+        a, act = n.attrs, getattr(n.attrs, "activation", "none")
+        raw = f"{y}.raw" if act == "relu" else y
+        bias = [constant(f"{n.name}.b", weights[n.params["bias"]])] if "bias" in n.params else []
         if n.op == "conv2d":
-            w = source.weights[n.params["weight"]].transpose(0, 3, 1, 2)
-            t, left, b, r = n.attrs.padding
-            names = [constant(f"{n.name}.w", w), constant(f"{n.name}.b", source.weights[n.params["bias"]])]
-            nodes.append(helper.make_node("Conv", [x, *names], [raw], pads=[t, left, b, r], strides=n.attrs.stride))
+            w = constant(f"{n.name}.w", weights[n.params["weight"]].transpose(0, 3, 1, 2))
+            nodes.append(helper.make_node("Conv", [*x, w, *bias], [raw], pads=list(a.padding), strides=list(a.stride)))
         elif n.op == "maxpool2d":
-            nodes.append(
-                helper.make_node("MaxPool", [x], [y], kernel_shape=n.attrs.kernel_size, strides=n.attrs.stride)
-            )
+            pads = list(a.padding)
+            size = {"kernel_shape": list(a.kernel_size), "strides": list(a.stride)}
+            nodes.append(helper.make_node("MaxPool", x, [y], pads=pads, **size))
+        elif n.op == "global_avg_pool":
+            nodes.append(helper.make_node("GlobalAveragePool", x, [f"{y}.map"]))
+            nodes.append(helper.make_node("Flatten", [f"{y}.map"], [y]))
         elif n.op == "flatten":
             image = graph.shapes(n)[0]
-            nodes.append(helper.make_node("Flatten", [x], [y]))
+            nodes.append(helper.make_node("Flatten", x, [y]))
+        elif n.op == "add":
+            nodes.append(helper.make_node("Add", x, [raw]))
         elif n.op == "linear":
-            w = source.weights[n.params["weight"]]
+            w = weights[n.params["weight"]]
+            if len(graph.shapes(n)[0]) == 3:
+                image = graph.shapes(n)[0]
+                nodes.append(helper.make_node("Flatten", x, [f"{y}.row"]))
+                x = [f"{y}.row"]
             if image is not None:  # rows of (H, W, C) become rows of (C, H, W)
                 w, image = w.reshape(-1, *image).transpose(0, 3, 1, 2).reshape(len(w), -1), None
-            names = [constant(f"{n.name}.w", w), constant(f"{n.name}.b", source.weights[n.params["bias"]])]
-            nodes.append(helper.make_node("Gemm", [x, *names], [raw], transB=1))
-        else:
-            raise SystemExit(f"{n.name}: {n.op} is not written here")
+            nodes.append(helper.make_node("Gemm", [*x, constant(f"{n.name}.w", w), *bias], [raw], transB=1))
         if raw != y:
             nodes.append(helper.make_node("Relu", [raw], [y]))
+        if act not in ("none", "relu") or not nodes or nodes[-1].output[0] != y:
+            raise SystemExit(f"{n.name}: {n.op} with {act} is not written here")
     ends = [graph.tensors[graph.input].name, graph.tensors[graph.outputs[0]].name]
     made = helper.make_graph(
         nodes, "net",
-        [helper.make_tensor_value_info(ends[0], TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(ends[1], TensorProto.FLOAT, [1, *graph.output_shape])], weights,
+        [helper.make_tensor_value_info(ends[0], TensorProto.FLOAT, fed)],
+        [helper.make_tensor_value_info(ends[1], TensorProto.FLOAT, [1, *graph.output_shape])], constants,
     )  # fmt: skip
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
@@ -72,44 +91,70 @@ def to_onnx(run: str) -> bytes:
     return model.SerializeToString()
 
 
-def main(run: str, binary: str) -> None:
-    path = Path(binary).with_suffix(".onnx")
-    path.write_bytes(to_onnx(run))
+def timed(call) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e6
+
+
+def warm(call) -> list[float]:
+    times, until = [timed(call)], time.perf_counter() + SECONDS
+    while time.perf_counter() < until or len(times) < 5:
+        times.append(timed(call))
+    return times
+
+
+def compare(name: str, source: Source, folder: Path) -> None:
+    binary, other = folder / "net.bin", folder / "net.onnx"
+    model = device.model(device.prepare(source), format.Preprocessing(), False, {"name": name}, None)
+    binary.write_bytes(format.write(model))
+    other.write_bytes(to_onnx(source))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
 
     def peer() -> onnxruntime.InferenceSession:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(other), options, providers=["CPUExecutionProvider"])
 
-    ours, theirs = InferenceEngine(binary), peer()
+    def own() -> InferenceEngine:
+        return InferenceEngine(binary, threads=1)
+
+    ours, theirs = own(), peer()
     x = np.random.default_rng(0).standard_normal(ours.input_shape).astype(np.float32)
-    given = theirs.get_inputs()[0]
-    fed = x.transpose(2, 0, 1)[None].copy() if len(given.shape) == 4 else x.reshape(1, -1)
-    want = theirs.run(None, {given.name: fed})[0][0]
-    print(f"largest difference {np.abs(ours.predict(x) - want).max():.2e} of outputs up to {np.abs(want).max():.3g}")
-    print(f"file: ours {Path(binary).stat().st_size:,} bytes, ONNX {path.stat().st_size:,} bytes")
-
-    def timed(call) -> float:
-        start = time.perf_counter()
-        call()
-        return (time.perf_counter() - start) * 1e6
-
-    rows: dict[str, list[list[float]]] = {"load": [[], []], "first run": [[], []], "warm run": [[], []]}
-    pair = (
-        (lambda: InferenceEngine(binary), lambda m: m.predict(x)),
-        (peer, lambda m: m.run(None, {given.name: fed})),
-    )
-    for _ in range(15):
+    given = theirs.get_inputs()[0].name
+    fed = x.transpose(2, 0, 1)[None].copy() if x.ndim == 3 else x.reshape(1, -1)
+    want = theirs.run(None, {given: fed})[0][0]
+    worst = np.abs(ours.predict(x) - want).max() / np.abs(want).max()
+    rows: dict[str, list[list[float]]] = {"load": [[], []], "first": [[], []], "warm": [[], []], "best": [[], []]}
+    pair = ((own, lambda m: m.predict(x)), (peer, lambda m: m.run(None, {given: fed})))
+    for _ in range(ROUNDS):
         for k, (load, run_one) in enumerate(pair):
             start = time.perf_counter()
             model = load()
             rows["load"][k].append((time.perf_counter() - start) * 1e6)
-            rows["first run"][k].append(timed(lambda m=model, f=run_one: f(m)))
-            rows["warm run"][k].append(statistics.median(timed(lambda m=model, f=run_one: f(m)) for _ in range(200)))
-    print(f"{'':<12}{'LiteNet':>12}{'ONNX Runtime ' + onnxruntime.__version__:>24}   microseconds, median of 15 rounds")
-    for what, (a, b) in rows.items():
-        print(f"{what:<12}{statistics.median(a):>12.1f}{statistics.median(b):>24.1f}")
+            rows["first"][k].append(timed(lambda m=model, f=run_one: f(m)))
+            times = warm(lambda m=model, f=run_one: f(m))
+            rows["warm"][k].append(statistics.median(times))
+            rows["best"][k].append(min(times))
+    cells = []
+    for what, both in rows.items():
+        a, b = (min(v) if what == "best" else statistics.median(v) for v in both)
+        cells.append(f"{what} {a:,.1f} / {b:,.1f} ({b / a:.2f}x)")
+    print(f"{name:<16}{ours.kernels}  " + "   ".join(cells) + f"   differs by {worst:.1e}", flush=True)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description="LiteNet beside ONNX Runtime.")
+    p.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}")
+    p.add_argument("--run", help="a run folder of edge-train instead")
+    args = p.parse_args()
+    print(f"LiteNet / ONNX Runtime {onnxruntime.__version__} in microseconds, one thread (times ours)")
+    with tempfile.TemporaryDirectory() as folder:
+        if args.run:
+            compare(Path(args.run).name, load_source(args.run), Path(folder))
+        else:
+            for name in args.nets or NETS:
+                compare(name, zoo_bins.source_of(name), Path(folder))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main()

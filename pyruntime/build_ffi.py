@@ -1,4 +1,4 @@
-"""Build the binding: litenet.h and the C sources become the extension module litenet.pyruntime._litenet.
+"""Build the binding: two headers and the C sources become the extension module litenet.pyruntime._litenet.
 
 Installing does this through setup.py. While working on the C code, `python pyruntime/build_ffi.py` builds it
 anew, in place. One extension serves all CPython versions (stable ABI).
@@ -12,7 +12,7 @@ from pathlib import Path
 import cffi
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADER = ROOT / "runtime_c" / "include" / "litenet.h"
+HEADERS = [ROOT / "runtime_c" / "include" / name for name in ("litenet.h", "litenet_fast.h")]
 SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
 
 # -ffp-contract=off: no fused multiply-add behind our back, so that equal code gives equal bits everywhere.
@@ -26,9 +26,9 @@ extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op 
 
 
 def declarations() -> str:
-    """The part of litenet.h between the lines marked cffi."""
-    text = HEADER.read_text(encoding="utf-8")
-    return text.split("/* cffi begin */", 1)[1].split("/* cffi end */", 1)[0]
+    """The part of each header between the lines marked cffi."""
+    texts = [header.read_text(encoding="utf-8") for header in HEADERS]
+    return "".join(t.split("/* cffi begin */", 1)[1].split("/* cffi end */", 1)[0] for t in texts)
 
 
 def make(base: str) -> cffi.FFI:
@@ -36,14 +36,15 @@ def make(base: str) -> cffi.FFI:
     builder = cffi.FFI()
     builder.cdef(declarations() + CALLBACK)
     source_dir = SOURCES[0].parent
-    depends = [HEADER, *source_dir.glob("*.h"), *source_dir.glob("*.def")]
+    depends = [*HEADERS, *source_dir.glob("*.h"), *source_dir.glob("*.def")]
     builder.set_source(
         "litenet.pyruntime._litenet",
-        '#include "litenet.h"',
+        '#include "litenet.h"\n#include "litenet_fast.h"',
         sources=[base + path.relative_to(ROOT).as_posix() for path in SOURCES],
         depends=[base + path.relative_to(ROOT).as_posix() for path in depends],
         include_dirs=[base + "runtime_c/include", base + "runtime_c/src"],
         extra_compile_args=WINDOWS_FLAGS if sys.platform == "win32" else UNIX_FLAGS,
+        extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
     )
     return builder
 

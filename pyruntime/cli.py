@@ -19,7 +19,8 @@ EPILOG = """\
 exit status: 0 all answered, 1 something could not be read or failed its test, 2 bad command line
 
 --json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
-probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds.
+probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds; one with
+several outputs has file, outputs (a list of name, shape, values), microseconds.
 Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers".
 """
 
@@ -39,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--info", action="store_true", help="show the model: sizes, preprocessing, layers, origin")
     p.add_argument("--selftest", action="store_true", help="run the golden inputs stored in the model")
     p.add_argument("--bench", action="store_true", help="measure loading, running and each layer")
+    p.add_argument("--threads", type=_count, metavar="N", help="threads for one run (default: by the net's size)")
+    p.add_argument("--kernels", metavar="NAME", help="avx512, avx2, sse2, neon or portable, instead of the best")
     return p
 
 
@@ -75,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     from .engine import InferenceEngine
 
     start = perf_counter()
-    engine = InferenceEngine(args.model)
+    engine = InferenceEngine(args.model, threads=args.threads, kernels=args.kernels)
     load_seconds = perf_counter() - start
     if args.info:
         from . import report
@@ -86,11 +89,11 @@ def _run(args: argparse.Namespace) -> int:
         engine.selftest()
         _print({"selftest": "passed"}, ["self-test passed"], args.json)
     if args.bench:
-        from . import report
+        from . import bench
 
         x = engine.prepare(*_decode(next(_pictures(args.images[0])))) if args.images else None
-        timed = report.bench(engine, load_seconds, x)
-        _print({"bench": timed}, report.bench_text(timed), args.json)
+        timed = bench.bench(engine, load_seconds, x)
+        _print({"bench": timed}, bench.bench_text(timed), args.json)
         return 0
     status = 0
     for given in args.images:

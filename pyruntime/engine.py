@@ -17,17 +17,19 @@ import numpy as np
 from . import preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
+from .kernels import HUGE_PAGE, pages, prepare
 from .preprocess import Preprocessing
 
-FLOATS = ffi.typeof("float[]")
+from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
+FLOATS, FLOAT32 = ffi.typeof("float[]"), np.dtype(np.float32)
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
 
-PROVENANCE = ("loss", "accuracy", "dataset", "created", "litenet", "parity")  # keys of the metadata
+PROVENANCE = ("loss", "accuracy", "dataset", "source", "created", "litenet", "parity")  # keys of the metadata
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator of the program. `shape` is its output's, without the batch."""
+    """One operator of the program. `shape` is its output's, without the batch. `algorithm` is how it runs here."""
 
     name: str
     op: str
@@ -36,6 +38,7 @@ class Layer:
     weight_dtype: str
     weights_bytes: int
     macs: int
+    algorithm: str
 
 
 class Traced(NamedTuple):
@@ -54,13 +57,17 @@ class InferenceEngine:
     model: a path, or the file's bytes. A file is mapped, not read: to replace it, rename a new one over it;
     never write into it while an engine has it open.
     device: "cpu" is what this runtime has.
-    threads: checked, and without effect so far: all work is done on the caller's thread.
+    threads: how many do the work of one call; None: one for small nets, else as many as there are processors. They
+    sleep between calls. Results are the same bits for any number.
+    kernels: "avx512", "avx2", "sse2", "neon" or "portable" instead of the best that this processor has. Results
+    differ in the last bits; to name a set is for tests, and for telling whose fault something is.
 
     Several threads may call one engine at once: the model is only read, and each call has its own working
     memory. Use it as a context manager, or close() it, to let go of the file early.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, device: str = "cpu", threads: int | None = None):
+    def __init__(self, model: str | os.PathLike[str] | bytes, device: str = "cpu", threads: int | None = None, *,
+                 kernels: str | None = None):  # fmt: skip
         if device != "cpu":
             raise ModelError(f"There is no device {device!r}; this runtime runs on 'cpu'.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -70,17 +77,24 @@ class InferenceEngine:
             self.name, data = "model", model
         else:
             self.name, data = os.fspath(model), _map(Path(model))
-        self._bin = ffi.from_buffer(data)  # keeps data alive
+        contents = ffi.from_buffer(data)  # keeps data alive
         self._model = ffi.new("ln_model *")
-        status = lib.ln_open(self._model, self._bin, len(self._bin))
+        status = lib.ln_open(self._model, contents, len(contents))
         if status != lib.LN_OK:
             raise ModelError(f"{self.name}: {_explain(self._model)}", status)
+        try:
+            self.kernels, self.threads, plan = prepare(self._model, kernels, threads)
+        except ModelError as error:
+            raise ModelError(f"{self.name}: {error}", error.status) from None
+        self.prepared_bytes, self.scratch_bytes = lib.ln_fast_size(self._model), self._model.fast_bytes
+        self._held: Any = (contents, plan)  # what running calls must keep alive
 
         tensors = [self._tensor(i) for i in range(self._model.tensor_count)]
         outputs = [_dims(t) for t in tensors if t.is_output]
         self.input_shape: tuple[int, ...] = _dims(tensors[0])  # (H, W, C) for pictures; no batch
         self.output_shape: tuple[int, ...] = outputs[0]
         self._outputs = outputs
+        self._plain = len(outputs) == 1
         self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
@@ -93,6 +107,14 @@ class InferenceEngine:
         x is float32 and already normalised (predict_image does that for pictures); other number types are
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple.
         """
+        if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
+            try:
+                given = from_buffer(FLOATS, x)
+            except (ValueError, BufferError):  # not in one piece
+                return self.predict(np.ascontiguousarray(x))
+            y = np.empty(self.output_shape, FLOAT32)
+            self._run(given, from_buffer(FLOATS, y))
+            return y
         x = self._as_input(x)
         if x.shape == self.input_shape:
             y = np.empty(self._out, np.float32)
@@ -178,6 +200,14 @@ class InferenceEngine:
         """Names of the classes, in the order of the outputs; None where the model has none."""
         return self.metadata.get("labels")
 
+    @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every output, in the order in which predict gives them."""
+        names = self.metadata.get("outputs") or []
+        if not len(names) == len(set(names)) == len(self._outputs):
+            names = [f"output{i}" for i in range(len(self._outputs))]
+        return dict(zip(names, self._outputs, strict=True))
+
     @cached_property
     def preprocessing(self) -> Preprocessing | None:
         """What happens to a picture before the net sees it; None when the input is no picture."""
@@ -202,6 +232,7 @@ class InferenceEngine:
                     weight_dtype=DTYPES[op.weight_dtype] if op.weights_bytes else "",
                     weights_bytes=op.weights_bytes,
                     macs=self._call(lib.ln_op_macs, index),
+                    algorithm=ffi.string(self._call(lib.ln_fast_algorithm, index)).decode(),
                 )
             )
         return found
@@ -215,9 +246,10 @@ class InferenceEngine:
             "format": f"{model.major}.{model.minor}",
             "input_shape": self.input_shape,
             "output_shape": self.output_shape,
+            "outputs": self.outputs,
             "file_bytes": model.len,
             "weights_bytes": model.weights_bytes,
-            "arena_bytes": self._arena_bytes,
+            "arena_bytes": model.arena_bytes,
             "operators": model.op_count,
             "macs": sum(layer.macs for layer in self.layers),
             "classes": len(self.labels) if self.labels else None,
@@ -228,7 +260,7 @@ class InferenceEngine:
 
     def close(self) -> None:
         """Let go of the file, once the calls that still run are done. Nothing works afterwards."""
-        self._bin = None  # it holds the file; each running call holds it too
+        self._held = None  # each running call holds it too
 
     def __enter__(self) -> InferenceEngine:
         return self
@@ -243,14 +275,20 @@ class InferenceEngine:
 
     def _call(self, function: Any, *args: Any) -> Any:
         """function(model, *args). The file stays mapped until it returns, even if another thread closes."""
-        held = self._bin
+        held = self._held
         if held is None:
             raise ModelError(f"{self.name}: this engine has been closed; open the model again.")
         return function(self._model, *args)
 
     def _run(self, x: Any, y: Any) -> None:
-        pair = self._take_arena()
-        status = self._call(lib.ln_run, pair[1], self._arena_bytes, x, y)
+        held = self._held  # the file stays mapped until this returns, even if another thread closes
+        if held is None:
+            self._call(None)
+        try:
+            pair = self._arenas.pop()
+        except IndexError:
+            pair = self._take_arena()
+        status = ln_run(self._model, pair[1], self._arena_bytes, x, y)
         self._arenas.append(pair)
         if status:
             preprocess.check(status)
@@ -275,6 +313,8 @@ class InferenceEngine:
         try:
             return self._arenas.pop()
         except IndexError:
+            if self._arena_bytes >= HUGE_PAGE:
+                return pages(self._arena_bytes)
             keep = ffi.new("uint8_t[]", self._arena_bytes + 63)
             return keep, keep + -int(ffi.cast("uintptr_t", keep)) % 64
 

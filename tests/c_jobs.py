@@ -19,7 +19,7 @@ from litenet.exporter.format import Model, OpRec, TensorRec, write
 from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, Attrs, Shape, make_attrs, parameters
 
-NAMES = [name for name, m in OPS.items() if not m.OP.training_only]
+NAMES = [name for name, m in OPS.items() if m.OP.in_files]
 # name: compiler, sanitizers, flags
 BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "gcc": ("gcc", True, ()),
@@ -29,6 +29,14 @@ BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "clang-O3": ("clang", False, ("-O3",)),
 }
 FIRST = "gcc"
+# name: compiler, flags, the command that runs its programs here, number of its kernels (litenet_fast.h)
+MACHINES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
+    "aarch64": ("aarch64-linux-gnu-gcc", ("-static", "-O2"), ("qemu-aarch64", "-cpu", "cortex-a53"), 4),
+    "armv7": ("arm-linux-gnueabihf-gcc", ("-static", "-O2", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4"),
+              ("qemu-arm", "-cpu", "cortex-a7"), 4),
+    "x86-64 without AVX": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Nehalem"), 0),  # 0: the best it has
+    "x86-64 with AVX2": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Haswell"), 0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Job:
 
     what: str
     op: str
-    model: Model
+    model: Model | bytes  # its contents, or the file
     x: np.ndarray
     want: np.ndarray
     at: int  # which operator of the model is meant
@@ -132,17 +140,28 @@ class Result:
     y: np.ndarray
 
 
-def run(build: str, todo: list[Job], folder: Path, refused: bool = False) -> list[Result]:
-    """All of them through one C process, which must open every model; or none, where they are to be refused."""
-    compiler, sanitize, flags = BUILDS[build]
+def run(
+    build: str, todo: list[Job], folder: Path, refused: bool = False, fast: tuple[int, int] | None = None
+) -> list[Result]:
+    """All of them through one C process, which must open every model; or none, where they are to be refused.
+    fast: the number of a set of kernels, and of an algorithm (see runtime_c/src/fast.h)."""
+    command: tuple[str, ...] = ()
+    if build in MACHINES:
+        compiler, flags, command, _ = MACHINES[build]
+        sanitize = False
+    else:
+        compiler, sanitize, flags = BUILDS[build]
     sources = [cbuild.TESTS_C / "ops_driver.c", *cbuild.core()]
+    if fast is not None:
+        sources, flags = [*sources, *cbuild.fast()], (*flags, "-DLN_TEST_FAST")
     driver = cbuild.program("ops_driver", sources, compiler, sanitize, flags)
     source, target = folder / "jobs", folder / "results"
     with source.open("wb") as f:
         for j in todo:
-            model = write(j.model)
+            model = j.model if isinstance(j.model, bytes) else write(j.model)
             f.write(struct.pack("<I", len(model)) + model + struct.pack("<I", j.x.size) + j.x.tobytes())
-    done = subprocess.run([driver, source, target], capture_output=True, text=True, check=False)
+    arguments = [*command, driver, source, target, *map(str, fast or ())]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     data, at, results = target.read_bytes(), 0, []
     while at < len(data):

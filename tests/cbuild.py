@@ -36,8 +36,14 @@ DESKTOP = {"ln_file.c", "ln_threads.c"}  # not part of the core: they use the op
 
 
 def core() -> list[Path]:
-    """The sources of the core: all of runtime_c/src but what needs an operating system."""
-    return sorted(p for p in SRC.glob("*.c") if p.name not in DESKTOP)
+    """The sources of the core: all of runtime_c/src but the kernels for vector units, and what needs an operating
+    system."""
+    return sorted(p for p in SRC.glob("*.c") if p.name not in DESKTOP and not p.name.startswith("fast_"))
+
+
+def fast() -> list[Path]:
+    """The sources of the kernels for vector units, which need the core."""
+    return sorted(SRC.glob("fast_*.c"))
 
 
 def program(

@@ -53,6 +53,22 @@ EDGES: dict[str, list[dict[str, Any]]] = {
 }
 
 
+MADE: dict[str, Any] = {  # attributes that a draw of numbers would hardly ever meet, for a shape x
+    "slice": lambda rng, x: _random_slice(rng, x),
+    "reshape": lambda rng, x: {"shape": [*rng.permutation([*x, *[1] * (3 - len(x))]).tolist(), 0]},
+    "transpose": lambda rng, x: {"axes": [*rng.permutation(len(x)).tolist(), *range(len(x), 4)]},
+    "pad": lambda rng, x: {side: [*rng.integers(0, 4, len(x)).tolist(), *[0] * (4 - len(x))]
+                           for side in ("before", "after")},
+    "concat": lambda rng, x: {"axis": int(rng.integers(len(x)))},
+}  # fmt: skip
+
+
+def _random_slice(rng: np.random.Generator, x: tuple[int, ...]) -> dict[str, int]:
+    axis = int(rng.integers(len(x)))
+    begin, step = int(rng.integers(x[axis])), int(rng.integers(1, 4))
+    return {"axis": axis, "begin": begin, "step": step, "size": int(rng.integers(-(-(x[axis] - begin) // step))) + 1}
+
+
 def random_case(name: str, rng: np.random.Generator) -> dict[str, Any]:
     """A case the shape rule allows, with small attributes and sizes around the tiles."""
     op = OPS[name].OP
@@ -72,6 +88,8 @@ def random_case(name: str, rng: np.random.Generator) -> dict[str, Any]:
             case["activation"] = str(rng.choice([*activations.IDS]))
         image = (int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.choice(SIZES)))
         case["x"] = image[3 - int(rng.integers(1, 4)) :]
+        if name in MADE:
+            case |= MADE[name](rng, case["x"])
         try:
             OPS[name].out_shape(attrs_of(name, case), *[case["x"]] * len(op.inputs))
         except ShapeError:

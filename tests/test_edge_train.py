@@ -483,7 +483,9 @@ def test_a_run_that_diverges_is_ended_with_one_sentence(here, capsys):
     assert train("--lr", 100, "--out", "run", blueprint=name, data="line.npz") == 1
     *_, last, remedy = capsys.readouterr().err.splitlines()
     assert re.match(r"edge-train: The (loss|norm of the gradients) became (nan|inf) in epoch 1, batch \d+\.", last)
-    assert remedy == "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is kept."
+    assert remedy == (
+        "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is kept."
+    )
 
 
 # ---- resume

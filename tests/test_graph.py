@@ -116,7 +116,7 @@ def test_the_convolutional_example_has_the_shapes_and_421642_parameters_it_shoul
     }
     assert counted(graph) == 421_642
     assert graph.macs(node(graph, "layer_2")) == 14 * 14 * 64 * 3 * 3 * 32
-    assert [n.algorithm for n in graph.nodes if n.op == "conv2d"] == ["winograd", "winograd"]
+    assert [n.algorithm for n in graph.nodes if n.op == "conv2d"] == ["auto", "auto"]
 
 
 def test_the_other_perceptron_example_counts_the_same():

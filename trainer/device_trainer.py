@@ -231,7 +231,8 @@ class DeviceTrainer(BaseTrainer):
                 observer.before(piece.launch)
             self.backend.run(piece.bound)
             if piece.launch is not None:
-                observer.after(piece.launch, float(self.backend.read(self.plan, "loss")[0]))
+                rows = calls_step.figures(self.backend.read(self.plan, "history"))
+                observer.after(piece.launch, float(rows[len(self._pending), 0]))
 
     def source(self, x: np.ndarray, y: np.ndarray, index: np.ndarray) -> Source:
         """Where the batch is gathered from: the set on the device if it is there or fits, else a ring."""

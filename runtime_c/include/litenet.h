@@ -71,6 +71,7 @@ typedef struct ln_preprocessing {
 } ln_preprocessing;
 
 /* An opened model: plain data that points into the file. Copying it is fine. Read it through the functions below. */
+struct ln_fast;
 typedef struct ln_model {
     const uint8_t *bin;
     uint32_t len;                /* of the file; 0: not open */
@@ -82,6 +83,9 @@ typedef struct ln_model {
     int32_t record;              /* index of the tensor or op record at fault; -1: none */
     uint32_t at;                 /* offset of the byte at fault, from the start of the file */
     uint64_t found, expected;    /* meaning depends on status */
+    /* what ln_fast_prepare (litenet_fast.h) has set */
+    const struct ln_fast *fast;  /* NULL: portable kernels */
+    uint32_t fast_bytes;         /* of arena, besides arena_bytes */
 } ln_model;
 
 /* One tensor of the program. dims[0..rank) are without the batch: (H,W,C) or (I). */

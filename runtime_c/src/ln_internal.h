@@ -119,6 +119,11 @@ typedef struct ln_call {
     LN_COLD uint64_t ln_##name##_macs(const ln_call *c);
 #include "ln_ops.def"
 
+/* A prepared model is run by what prepared it. Arguments are as those of ln_run_each and have been checked. */
+struct ln_fast {
+    ln_status (*run)(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user);
+};
+
 /* Operator `index` with its tensors; x, y and scratch NULL. */
 void ln_load_call(const ln_model *m, uint32_t index, ln_call *c);
 

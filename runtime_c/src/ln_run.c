@@ -43,7 +43,7 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
 
 size_t ln_arena_bytes(const ln_model *m)
 {
-    return m->len ? m->arena_bytes : 0;
+    return m->len ? (size_t)m->arena_bytes + m->fast_bytes : 0;
 }
 
 size_t ln_input_elements(const ln_model *m)
@@ -129,9 +129,11 @@ ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const 
 {
     if (m == NULL) return LN_NULL_POINTER;
     if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
-    if (in == NULL || out == NULL || (arena == NULL && m->arena_bytes)) return LN_NULL_POINTER;
-    if (arena_bytes < m->arena_bytes) return LN_ARENA_TOO_SMALL;
+    const size_t need = ln_arena_bytes(m);
+    if (in == NULL || out == NULL || (arena == NULL && need)) return LN_NULL_POINTER;
+    if (arena_bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)arena % 16) return LN_ARENA_MISALIGNED;
+    if (m->fast) return m->fast->run(m, arena, in, out, after, user);
 
     for (uint32_t i = 0; i < m->op_count; i++) {
         ln_call c;

@@ -1,0 +1,148 @@
+"""Write the nets that the CPU rivals are measured on as .bin files, with untrained weights.
+
+    python benchmarks/zoo_bins.py FOLDER [NET ...] [--half]
+
+Weights are as training begins, so that activations keep their size from layer to layer; time does not depend on them.
+There is no golden section: the files are for the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from litenet.exporter import device, format
+from litenet.exporter.source import Source
+from litenet.trainer import blueprint as blueprints
+from litenet.trainer.fuse import for_inference
+from litenet.trainer.graph import build
+from litenet.trainer.init import fill
+
+
+def conv(out: int, kernel: int = 3, **more: Any) -> dict[str, Any]:
+    return {"type": "conv2d", "out_channels": out, "kernel_size": kernel, "padding": kernel // 2, **more}
+
+
+def relu(out: int, kernel: int = 3, **more: Any) -> dict[str, Any]:
+    return conv(out, kernel, activation="relu", **more)
+
+
+def linear(out: int, **more: Any) -> dict[str, Any]:
+    return {"type": "linear", "out_features": out, **more}
+
+
+POOL, GAP = {"type": "maxpool2d", "kernel_size": 2, "stride": 2}, {"type": "global_avg_pool"}
+
+
+def basic(out: int, stride: int) -> dict[str, Any]:
+    """ResNet's basic block, batch norm folded."""
+    shortcut = {"shortcut": "projection"} if stride > 1 else {}
+    return {"type": "residual", "layers": [relu(out, stride=stride), conv(out)], "activation": "relu", **shortcut}
+
+
+def resnet18(stem: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
+    blocks = [
+        basic(out, stride if i == 0 else 1) for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)) for i in range(2)
+    ]
+    return [*stem, *blocks, GAP, linear(classes)]
+
+
+def depthwise(**more: Any) -> dict[str, Any]:
+    return {"type": "depthwise_conv2d", "kernel_size": 3, "padding": 1, "activation": "relu", **more}
+
+
+def mobilenet_v1() -> list[dict[str, Any]]:
+    steps = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1))
+    pairs = [layer for out, stride in steps for layer in (depthwise(stride=stride), relu(out, 1))]
+    return [relu(8, stride=2), *pairs, GAP, linear(2)]
+
+
+def mobilenet_v2() -> list[dict[str, Any]]:
+    layers: list[dict[str, Any]] = [conv(32, stride=2, activation="relu6")]
+    for expand, out, count, stride in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for i in range(count):
+            inverted = {"type": "inverted_residual", "out_channels": out, "expand": expand, "activation": "relu6"}
+            layers.append({**inverted, "stride": stride if i == 0 else 1, "batchnorm": False})
+    return [*layers, conv(1280, 1, activation="relu6"), GAP, linear(1000)]
+
+
+NETS: dict[str, tuple[list[int], list[dict[str, Any]]]] = {
+    "mnist_mlp": ([784], [linear(256, activation="relu"), linear(128, activation="relu"), linear(10)]),
+    "mnist_cnn": (
+        [1, 28, 28],
+        [relu(32), POOL, relu(64), POOL, {"type": "flatten"}, linear(128, activation="relu"), linear(10)],
+    ),
+    "litenet_cifar": (
+        [3, 32, 32],
+        [
+            {"type": "embed_projection", "embed_dim": 64},
+            *[{"type": "dual_path", "hidden_features": 256, "activation": "gelu_tanh"}] * 4,
+            linear(10),
+        ],
+    ),
+    "cifar_cnn": (
+        [3, 32, 32],
+        [*[layer for out in (32, 64, 128) for layer in (relu(out), relu(out), POOL)], GAP, linear(10)],
+    ),
+    "tomato_cnn": ([3, 128, 128], [relu(32), POOL, relu(64), POOL, relu(128), POOL, GAP, linear(4)]),
+    "resnet18_cifar": ([3, 32, 32], resnet18([relu(64)], 10)),
+    "resnet18_224": (
+        [3, 224, 224],
+        resnet18(
+            [relu(64, 7, stride=2), {"type": "maxpool2d", "kernel_size": 3, "stride": 2, "padding": 1}], 1000
+        ),
+    ),
+    "resnet8": ([3, 32, 32], [relu(16), basic(16, 1), basic(32, 2), basic(64, 2), GAP, linear(10)]),
+    "mbv1_025_96": ([3, 96, 96], mobilenet_v1()),
+    "dscnn_kws": (
+        [1, 49, 10],
+        [
+            {"type": "conv2d", "out_channels": 64, "kernel_size": [10, 4], "stride": 2, "padding": [5, 1, 5, 1],
+             "activation": "relu"},
+            *[layer for _ in range(4) for layer in (depthwise(), relu(64, 1))],
+            GAP,
+            linear(12),
+        ],
+    ),
+    "mbv2_224": ([3, 224, 224], mobilenet_v2()),
+}  # fmt: skip
+
+
+def source_of(name: str) -> Source:
+    """The net with the weights that training begins with."""
+    shape, layers = NETS[name]
+    blueprint = blueprints.parse(json.dumps({"name": name, "input_shape": shape, "layers": layers}))
+    graph = build(blueprint)
+    weights = {
+        p.name: fill(p.shape, p.init, p.fans, 1, i)
+        for i, p in enumerate(graph.params.values())
+    }
+    return Source(for_inference(graph), weights, blueprint)
+
+
+def binary(name: str, half: bool = False) -> bytes:
+    source = source_of(name)
+    prepared = device.prepare(source)
+    meta = {"name": name, "layers": [n.name for n in prepared.graph.nodes]}
+    return format.write(device.model(prepared, format.Preprocessing(), half, meta, None))
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description="Write the benchmark nets as .bin files.")
+    p.add_argument("folder", type=Path)
+    p.add_argument("nets", nargs="*", metavar="NET")
+    p.add_argument("--half", action="store_true", help="float16 weights")
+    args = p.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.nets or NETS:
+        path = args.folder / f"{name}{'.half' if args.half else ''}.bin"
+        path.write_bytes(binary(name, args.half))
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Vector kernels and threads for an opened model: litenet_fast.h from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from typing import Any
+
+from ._litenet import ffi, lib
+from .errors import ModelError
+
+HUGE_PAGE = 2 << 20  # bytes
+SPIN_ROUNDS = 300_000  # about a millisecond
+KERNELS = {ffi.string(lib.ln_fast_name(k)).decode(): k for k in range(1, lib.LN_KERNELS_END)}  # name: number
+
+_pools: dict[int, Any] = {}  # by number of threads; all engines share them, and they sleep when nobody calls
+_lock = threading.Lock()
+
+
+def available() -> list[str]:
+    """The sets of kernels that this processor can run, the slowest first."""
+    return ["portable", *(name for name, number in KERNELS.items() if lib.ln_fast_has(number))]
+
+
+def prepare(model: Any, kernels: str | None, threads: int | None) -> tuple[str, int, Any]:
+    """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it.
+    Returns the kernels' name, the number of threads, and the memory that must live as long as the model."""
+    if kernels is not None and kernels not in available():
+        raise ModelError(f"There are no kernels {kernels!r} on this processor; it can run {', '.join(available())}.")
+    number = KERNELS.get(kernels or "", lib.LN_KERNELS_BEST)
+    if kernels == "portable" or not lib.ln_fast_has(number):
+        return "portable", 1, None
+    if threads is None:
+        threads = lib.ln_fast_threads(model, number, _processors())
+    pool = _pool(threads) if threads > 1 else ffi.NULL
+    size = lib.ln_fast_bytes(model, number)
+    keep, memory = pages(size)
+    status = lib.ln_fast_prepare(model, number, pool, memory, size)
+    if status:
+        raise ModelError(ffi.string(lib.ln_status_text(status)).decode(), status)
+    return ffi.string(lib.ln_fast_name(number)).decode(), pool.threads if pool else 1, keep
+
+
+def peak_gflops(kernels: str, seconds: float) -> float | None:
+    """What one core reaches with multiply-adds in registers alone, the best of short slices; None for portable."""
+    from time import perf_counter
+
+    if kernels not in KERNELS:
+        return None
+    best, until = 0.0, perf_counter() + seconds
+    while perf_counter() < until:
+        began = perf_counter()
+        flops = lib.ln_fast_spin(KERNELS[kernels], SPIN_ROUNDS)
+        best = max(best, 1e-9 * flops / (perf_counter() - began))
+    return best
+
+
+def pages(size: int) -> tuple[Any, Any]:
+    """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64; what is not touched costs
+    nothing. If it is large it is made of huge pages, where the system has them: a net whose tensors take megabytes runs
+    up to a quarter faster."""
+    huge = size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    memory = mmap.mmap(-1, size + HUGE_PAGE * huge, **private)
+    keep = ffi.from_buffer(memory)
+    if not huge:
+        return keep, keep + 0
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return keep, keep + -int(ffi.cast("uintptr_t", keep)) % HUGE_PAGE
+
+
+def _pool(threads: int) -> Any:
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = lib.ln_threads_start(threads)
+        return _pools[threads]
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,376 @@
+/* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
+ * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
+ * the first time, by ln_fast_bytes, only to count. */
+#include "fast.h"
+
+/* ---- memory */
+
+typedef struct builder {
+    const ln_model *m;
+    const ln_kernels *kernels;
+    int choice;          /* LN_CHOOSE, or what a test asks for */
+    ln_pool *pool;
+    uint8_t *memory;     /* NULL: counting */
+    uint64_t used;       /* bytes of it */
+    uint64_t scratch;    /* the most that a step needs */
+    uint64_t cycles;     /* of all steps */
+} builder;
+
+static void *take(builder *b, uint64_t bytes)
+{
+    void *at = b->memory ? b->memory + b->used : NULL;
+    b->used += (bytes + 63) & ~(uint64_t)63;
+    return at;
+}
+
+/* ---- places */
+
+static ln_place place_of(const ln_model *m, uint32_t index)
+{
+    ln_tensor t;
+    ln_place p = {LN_AT_ARENA, 0};
+    ln_get_tensor(m, index, &t);
+    if (t.is_input) p.base = LN_AT_INPUT;
+    else if (!t.is_output) p.at = t.arena_at / sizeof(float);
+    else {
+        p.base = LN_AT_OUTPUT;
+        for (uint32_t i = 0; i < index; i++) {
+            ln_get_tensor(m, i, &t);
+            if (t.is_output) p.at += t.elements;
+        }
+    }
+    return p;
+}
+
+/* ---- choosing between the direct sum and Winograd's algorithm */
+
+/* Estimated cycles of both. A kernel multiplies and adds 16 values a cycle, or 8 with the smallest vectors. To transform
+ * costs as much as some multiply-adds for each value of each point. Weights come from the third cache, or where there
+ * are too many from memory, at some bytes a cycle, partly while the kernel computes; F(4,3) has four times as many. */
+enum { TRANSFORM = 7, SECOND_CACHE = 1 << 19, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 };
+
+static uint64_t cycles_of(const builder *b, uint64_t macs, uint64_t weights)
+{
+    const uint64_t computing = macs / (b->kernels->lanes == 4 ? 8 : 16), bytes = 4 * weights;
+    const uint64_t bytes_a_cycle = b->m->weights_bytes > THIRD_CACHE ? MEMORY_BYTES : THIRD_BYTES;
+    const uint64_t reading = bytes < SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
+    return computing > reading ? computing + reading / 4 : reading + computing / 4;
+}
+
+static uint64_t direct_cycles(const builder *b, const ln_step *s)
+{
+    const uint64_t weights = (uint64_t)s->product.K * s->product.O * s->groups;
+    return cycles_of(b, s->rows * weights, weights);
+}
+
+static uint64_t wino_cycles(const builder *b, const ln_wino *w)
+{
+    const uint64_t points = (uint64_t)(w->m + 2) * (w->m + 2), tiles = (uint64_t)w->tiles_down * w->tiles_right;
+    const uint64_t weights = (uint64_t)w->C * w->O;
+    return cycles_of(b, tiles * points * (weights + TRANSFORM * (uint64_t)(w->C + w->O)), points * weights);
+}
+
+static int wino_suits(const ln_window *g, uint32_t O, int32_t groups)
+{
+    return g->kh == 3 && g->kw == 3 && g->sh == 1 && g->sw == 1 && g->dh == 1 && g->dw == 1 && groups == 1
+        && g->C % LN_PANEL == 0 && O % LN_PANEL == 0;
+}
+
+static ln_wino wino_of(const ln_window *g, uint32_t O, uint32_t m, uint32_t pool, ln_finish finish)
+{
+    ln_wino w = {0};
+    w.m = m;
+    w.H = g->H;
+    w.W = g->W;
+    w.Ho = g->Ho;
+    w.Wo = g->Wo;
+    w.top = g->top;
+    w.left = g->left;
+    w.C = (uint32_t)g->C;
+    w.O = O;
+    w.pool = pool;
+    w.finish = finish;
+    const uint32_t down = (uint32_t)g->Ho >> pool << pool; /* a last row that no pool takes is not made */
+    const uint32_t right = (uint32_t)g->Wo >> pool << pool;
+    w.tiles_down = (down + m - 1) / m;
+    w.tiles_right = (right + m - 1) / m;
+    return w;
+}
+
+/* ---- the operators */
+
+static void (*const core_run[LN_OP_END])(const ln_call *) = {
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) [id] = ln_##name##_run,
+#include "ln_ops.def"
+};
+
+static void plan_linear(ln_step *s)
+{
+    ln_linear_attrs a;
+    ln_linear_decode(s->call.op.attrs, &a);
+    const ln_tensor *y = &s->call.out;
+    ln_product *p = &s->product;
+    p->O = y->dims[y->rank - 1];
+    p->K = y->rank == 2 ? s->call.in[0].dims[1] : s->call.in[0].elements;
+    p->n = p->K;
+    p->step_i = p->K;
+    p->finish = ln_finish_of(s->call.op.activation, a.alpha);
+    s->rows = s->call.in[0].elements / p->K;
+    s->run = s->rows == 1 ? ln_step_vector : ln_step_product;
+    s->algorithm = s->rows == 1 ? "vector" : "product";
+}
+
+static void plan_embed(ln_step *s)
+{
+    ln_embed_projection_attrs a;
+    ln_embed_projection_decode(s->call.op.attrs, &a);
+    ln_product *p = &s->product;
+    p->O = (uint32_t)a.embed_dim;
+    p->K = s->call.in[0].dims[0] * s->call.in[0].dims[1];
+    p->n = p->K;
+    p->step_i = p->K;
+    p->finish = ln_finish_of(s->call.op.activation, a.alpha);
+    s->rows = a.keep_channels ? s->call.in[0].dims[2] : 1;
+    s->run = ln_step_embed;
+    s->algorithm = s->rows == 1 ? "vector" : "product";
+    s->scratch_bytes = (uint64_t)s->rows * p->K * sizeof(float);
+}
+
+/* The spans of a convolution: taps of a kernel row are one where they see memory without a gap. */
+static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
+{
+    ln_conv2d_attrs a;
+    ln_conv2d_decode(s->call.op.attrs, &a);
+    ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
+    ln_product *p = &s->product;
+    const uint32_t O = s->call.out.dims[2], groups = (uint32_t)a.groups, C = (uint32_t)g.C / groups;
+    const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1; /* pixels that the window sees */
+    const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
+    const int framed = g.top > 0 || g.left > 0 || down > g.H || right > g.W;
+    /* Pixels that are a power of two of bytes apart would share few sets of the cache: */
+    const int spread = framed && g.C % 256 == 0;
+    const size_t pixel = (size_t)g.C + (spread ? LN_PANEL : 0);
+    const uint64_t wide_line = (uint64_t)(framed ? right : g.W) * pixel;
+    if (framed && (uint64_t)down * wide_line > LN_MAX_ELEMENTS) return; /* more than a run should ask for */
+    const size_t line = (size_t)wide_line;
+    const int joined = g.dw == 1 && groups == 1 && !spread;
+
+    p->O = O / groups;
+    p->K = (uint32_t)(g.kh * g.kw) * C;
+    p->n_u = (uint32_t)g.kh;
+    p->n_v = joined ? 1 : (uint32_t)g.kw;
+    p->n = joined ? C * (uint32_t)g.kw : C;
+    p->step_u = (size_t)g.dh * line;
+    p->step_v = (size_t)g.dw * pixel;
+    p->step_i = (size_t)g.sh * line;
+    p->step_j = (size_t)g.sw * pixel;
+    p->Wo = (uint32_t)g.Wo >> pool;
+    p->y_step = O;
+    p->pool = pool;
+    p->finish = ln_finish_of(s->call.op.activation, a.alpha);
+    s->rows = pool ? (uint32_t)(g.Ho / 2) * (uint32_t)(g.Wo / 2) * 4 : (uint32_t)g.Ho * (uint32_t)g.Wo;
+    s->groups = groups;
+    s->group_x = C;
+    s->group_y = p->O;
+    s->group_w = (size_t)ln_panels_bytes(p->O, p->K, s->call.op.weight_dtype);
+    if (framed) {
+        s->framed = g;
+        s->framed.Ho = down;
+        s->framed.Wo = right;
+        s->pixel = pixel;
+        s->scratch_bytes = (uint64_t)down * line * sizeof(float);
+    }
+    s->run = ln_step_product;
+    s->algorithm = pool ? "direct, pooled" : "direct";
+    if (!wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
+
+    uint32_t m = 0;
+    uint64_t least = direct_cycles(b, s);
+    for (uint32_t tile = 2; tile <= 4; tile += 2) {
+        const ln_wino w = wino_of(&g, O, tile, pool, p->finish);
+        const uint64_t cycles = wino_cycles(b, &w);
+        if (b->choice == LN_CHOOSE ? cycles < least : b->choice == (int)tile) {
+            least = cycles;
+            m = tile;
+        }
+    }
+    if (m == 0) return;
+    s->cycles = least;
+    s->wino = wino_of(&g, O, m, pool, p->finish);
+    s->framed.C = 0;
+    const uint64_t scratch = (ln_wino_scratch(&s->wino) + 15) / 16 * 16;
+    s->worker_scratch = (size_t)scratch;
+    s->scratch_bytes = scratch * sizeof(float) * (b->pool ? b->pool->threads : 1);
+    s->run = ln_step_wino;
+    s->algorithm = m == 2 ? (pool ? "winograd 2x2, pooled" : "winograd 2x2")
+                          : (pool ? "winograd 4x4, pooled" : "winograd 4x4");
+}
+
+static void prepare_weights(builder *b, ln_step *s)
+{
+    const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
+    const uint32_t f16 = s->call.op.weight_dtype == LN_F16;
+    float *weights = take(b, (uint64_t)points * C * O * sizeof(float)), *bias = take(b, (uint64_t)O * sizeof(float));
+
+    if (b->memory == NULL) return;
+    b->kernels->wino_weights(s->wino.m, s->call.w, f16, C, O, weights);
+    for (uint32_t o = 0; o < O; o += LN_PANEL)
+        ln_read_weights(s->call.w, s->call.op.weight_dtype, (size_t)o * (9 * C + 1), bias + o, LN_PANEL);
+    s->wino.weights = weights;
+    s->wino.bias = bias;
+}
+
+/* Into how many parts the work is cut. Several a thread, so that one that wakes late, or shares its processor, does
+ * fewer; but each so large that waking a thread, tens of microseconds, is little beside the whole. */
+enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
+
+static uint32_t parts_of(const builder *b, const ln_step *s)
+{
+    if (b->pool == NULL || s->cycles < LEAST_TO_SHARE) return 1;
+    const uint64_t worth = s->cycles / LEAST_PART, most = (uint64_t)PARTS_A_THREAD * b->pool->threads;
+    return worth < most ? (uint32_t)worth : (uint32_t)most;
+}
+
+static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
+{
+    *s = (ln_step){0};
+    ln_load_call(b->m, i, &s->call);
+    const uint16_t id = s->call.op.id;
+    s->kernels = b->kernels;
+    for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = place_of(b->m, s->call.op.inputs[k]);
+    s->y = place_of(b->m, s->call.op.output);
+    s->product.f16 = s->call.op.weight_dtype == LN_F16;
+    s->product.n_u = s->product.n_v = s->product.Wo = 1;
+    s->groups = 1;
+    s->op = b->kernels->run[id] ? b->kernels->run[id] : core_run[id];
+    s->run = ln_step_op;
+    s->algorithm = b->kernels->run[id] ? "vectors" : "portable";
+    if (id == LN_OP_LINEAR) plan_linear(s);
+    if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
+    if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
+    if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
+    if (s->run != ln_step_op && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
+    s->parts = parts_of(b, s);
+    if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
+        s->run = ln_step_op;
+        s->scratch_bytes = 0;
+        s->algorithm = "portable";
+    }
+}
+
+/* ---- a convolution and its pooling as one */
+
+static int overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats)
+{
+    return a->base == b->base && a->at < b->at + b_floats && b->at < a->at + a_floats;
+}
+
+/* Is operator i a convolution whose output only operator i+1 sees, which keeps the largest of each 2 x 2? */
+static int pools(const builder *b, uint32_t i, const ln_step *s)
+{
+    ln_maxpool2d_attrs a;
+    ln_call next;
+    if (i + 1 >= b->m->op_count || s->call.op.id != LN_OP_CONV2D || s->run == ln_step_op) return 0;
+    ln_load_call(b->m, i + 1, &next);
+    if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != s->call.op.output) return 0;
+    if (s->call.out.is_output || s->call.out.last != i + 1) return 0;
+    ln_maxpool2d_decode(next.op.attrs, &a);
+    for (int k = 0; k < 2; k++)
+        if (a.kernel_size[k] != 2 || a.stride[k] != 2) return 0;
+    for (int k = 0; k < 4; k++)
+        if (a.padding[k] != 0) return 0;
+    return 1;
+}
+
+static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+{
+    ln_op next;
+    const int choice = b->choice;
+    ln_get_op(b->m, i + 1, &next);
+    b->choice = alone->run == ln_step_wino ? (int)alone->wino.m : LN_DIRECT; /* as alone, with the same weights */
+    plan_op(b, i, 1, s);
+    b->choice = choice;
+    s->y = place_of(b->m, next.output);
+    s->wino.weights = alone->wino.weights;
+    s->wino.bias = alone->wino.bias;
+    ln_tensor y;
+    ln_get_tensor(b->m, next.output, &y);
+    if (overlap(&s->y, y.elements, &s->x[0], s->call.in[0].elements) && s->framed.C == 0) {
+        s->detour = y.elements;
+        s->scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
+    }
+}
+
+static void build(builder *b)
+{
+    ln_plan counting;
+    ln_step spare[2];
+    const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
+    ln_plan *made = take(b, sizeof counting);
+    if (made == NULL) made = &counting;
+    made->head.run = ln_fast_run;
+    made->kernels = b->kernels;
+    made->pool = b->pool;
+    made->step = take(b, list);
+    made->joined = take(b, list);
+    for (uint32_t i = 0; i < b->m->op_count; i++) {
+        ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
+        plan_op(b, i, 0, s);
+        if (s->run == ln_step_wino) prepare_weights(b, s);
+        *j = (ln_step){0};
+        if (pools(b, i, s)) plan_joined(b, i, s, j);
+        b->cycles += s->cycles;
+        if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
+        if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;
+    }
+}
+
+size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
+{
+    builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
+    if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
+    build(&b);
+    return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
+}
+
+ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes)
+{
+    const size_t need = ln_fast_bytes_as(m, kernels, choice);
+    if (need == 0 || memory == NULL) return LN_NULL_POINTER;
+    if (bytes < need) return LN_ARENA_TOO_SMALL;
+    if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
+    builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
+    build(&b);
+    ((ln_plan *)memory)->bytes = need;
+    m->fast = memory;
+    m->fast_bytes = b.scratch ? (uint32_t)b.scratch + 64 : 0;
+    return LN_OK;
+}
+
+size_t ln_fast_bytes(const ln_model *m, int kernels)
+{
+    return ln_fast_bytes_as(m, kernels, LN_CHOOSE);
+}
+
+ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory, size_t bytes)
+{
+    return ln_fast_prepare_as(m, kernels, LN_CHOOSE, pool, memory, bytes);
+}
+
+uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
+{
+    builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
+    if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
+    build(&b);
+    return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;
+}
+
+size_t ln_fast_size(const ln_model *m)
+{
+    return m->fast ? ln_plan_of(m)->bytes : 0;
+}
+
+const char *ln_fast_algorithm(const ln_model *m, uint32_t op_index)
+{
+    return m->fast ? ln_plan_of(m)->step[op_index].algorithm : "portable";
+}

@@ -1,0 +1,119 @@
+/* The register tiles of fast_kernels.h, which includes this file once for each type of stored weight: no include guard.
+ *
+ *     y[m][j] = min(max(bias[j] + sum over the spans, over k, of x[m][k] * w[k][j], lo), hi)
+ *
+ * for m < R rows, whose first spans begin at x[m], and V vectors of columns. Vectors are always stored whole, and read
+ * whole: past the end of a narrow panel they see the weights of the next k, or the program section, which ends no file
+ * before 128 more bytes; those lanes are dropped later. */
+
+INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step, const int R,
+                        const int V)
+{
+    vf s[LN_MOST_ROWS * 4];
+
+    UNROLL
+    for (int j = 0; j < V; j++) {
+        const vf first = t->bias ? LOADW(w + j * LANES) : SPLAT(0.0f);
+        UNROLL
+        for (int m = 0; m < R; m++) s[m * V + j] = first;
+    }
+    if (t->bias) w += t->width;
+
+    for (uint32_t u = 0; u < t->n_u; u++)
+        for (uint32_t v = 0; v < t->n_v; v++) {
+            size_t k = u * t->step_u + v * t->step_v;
+            const size_t end = k + t->n;
+            if (V == 1) /* one vector a row leaves registers for four steps at once: a row's address serves four */
+                for (; k + 4 <= end; k += 4, w += 4 * t->width) {
+                    const vf w0 = LOADW(w), w1 = LOADW(w + t->width);
+                    const vf w2 = LOADW(w + 2 * t->width), w3 = LOADW(w + 3 * t->width);
+                    UNROLL
+                    for (int i = 0; i < (int)sizeof *w; i++) FETCH((const uint8_t *)w + FETCH_AHEAD + 64 * i);
+                    UNROLL
+                    for (int m = 0; m < R; m++) {
+                        const float *a = x[m] + k;
+                        s[m] = MADD(w0, SPLAT(a[0]), s[m]);
+                        s[m] = MADD(w1, SPLAT(a[1]), s[m]);
+                        s[m] = MADD(w2, SPLAT(a[2]), s[m]);
+                        s[m] = MADD(w3, SPLAT(a[3]), s[m]);
+                    }
+                }
+            for (; k < end; k++, w += t->width) {
+                vf b[4];
+                if (V > 1) FETCH((const uint8_t *)w + FETCH_AHEAD);
+                UNROLL
+                for (int j = 0; j < V; j++) b[j] = LOADW(w + j * LANES);
+                UNROLL
+                for (int m = 0; m < R; m++) {
+                    const vf a = SPLAT(x[m][k]);
+                    UNROLL
+                    for (int j = 0; j < V; j++) s[m * V + j] = MADD(b[j], a, s[m * V + j]);
+                }
+            }
+        }
+
+    const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+    UNROLL
+    for (int m = 0; m < R; m++) {
+        UNROLL
+        for (int j = 0; j < V; j++)
+            STORE(y + (size_t)m * y_step + j * LANES, BELOW(hi, ABOVE(lo, s[m * V + j])));
+    }
+}
+
+typedef void NAMED(tile_of)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step);
+
+#define TILE(R, V)                                                                                             \
+    static void NAMED(tile_##R##x##V)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step) \
+    {                                                                                                          \
+        NAMED(tile)(t, x, w, y, y_step, R, V);                                                                 \
+    }
+TILES(TILE, COLUMNS)
+#if COLUMNS > 1
+TILES(TILE, 1)
+#endif
+#undef TILE
+
+/* tile number has R rows */
+#define TILE(R, V) NAMED(tile_##R##x##V),
+static NAMED(tile_of) *const NAMED(WIDE)[] = {TILES(TILE, COLUMNS)};
+static NAMED(tile_of) *const NAMED(NARROW)[] = {TILES(TILE, 1)};
+#undef TILE
+
+/* y[j] = act(bias[j] + sum_k x[k] w[k][j]) for one row and a panel of 16, its sums in several parts along k, as many as
+ * hide the latency of a multiply-add. */
+INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, float *y, const ln_finish *f)
+{
+    enum { PARTS = 8 / PANEL_VECTORS };
+    vf s[8];
+
+    UNROLL
+    for (int i = 0; i < 8; i++) s[i] = SPLAT(0.0f);
+    UNROLL
+    for (int j = 0; j < PANEL_VECTORS; j++) s[j] = LOADW(w + j * LANES);
+    w += LN_PANEL;
+    uint32_t k = 0;
+    for (; k + PARTS <= K; k += PARTS, w += PARTS * LN_PANEL) {
+        UNROLL
+        for (int i = 0; i < PARTS; i++) {
+            const vf a = SPLAT(x[k + (uint32_t)i]);
+            UNROLL
+            for (int j = 0; j < PANEL_VECTORS; j++)
+                s[i * PANEL_VECTORS + j] = MADD(LOADW(w + i * LN_PANEL + j * LANES), a, s[i * PANEL_VECTORS + j]);
+        }
+    }
+    for (; k < K; k++, w += LN_PANEL) {
+        UNROLL
+        for (int j = 0; j < PANEL_VECTORS; j++) s[j] = MADD(LOADW(w + j * LANES), SPLAT(x[k]), s[j]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) s[i] += s[i + 4];
+    if (PANEL_VECTORS <= 2) {
+        s[0] += s[2];
+        s[1] += s[3];
+    }
+    if (PANEL_VECTORS == 1) s[0] += s[1];
+    UNROLL
+    for (int j = 0; j < PANEL_VECTORS; j++)
+        STORE(y + j * LANES, BELOW(SPLAT(f->hi), ABOVE(SPLAT(f->lo), s[j])));
+}

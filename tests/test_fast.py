@@ -1,0 +1,246 @@
+"""The kernels for vector units against the definition, for every set that this processor can run.
+
+Each model also runs operator by operator, with nothing joined, and must give the same bits (tests/c/ops_driver.c);
+memory that nothing has written is NaN.
+"""
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import bins
+import cbuild
+import numpy as np
+import pytest
+from c_jobs import MACHINES, NAMES, Job, Result, job, one_op, run
+from closeness import assert_close
+from test_c_ops import BIG, jobs
+
+from litenet.pyruntime import InferenceEngine, ModelError
+from litenet.pyruntime.kernels import KERNELS, lib
+from litenet.trainer.ops import OPS, activations
+
+HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
+CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4 = 0, 1, 2, 4  # as in runtime_c/src/fast.h
+BUILDS = ["gcc", "gcc-O3", "clang-O3"]  # clang takes minutes over these files with its sanitizers
+PLAIN = BUILDS[0]
+pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
+
+
+@cache
+def results(build: str, kernels: str, name: str) -> list[Result]:
+    with TemporaryDirectory() as folder:
+        return run(build, jobs(name), Path(folder), fast=(HERE[kernels], CHOOSE))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("build", BUILDS)
+def test_fast_kernels_agree_with_the_definition_within_the_operators_tolerance(build, kernels, name):
+    for got, j in zip(results(build, kernels, name), jobs(name), strict=True):
+        try:
+            assert_close(got.y.reshape(j.want.shape), j.want, *OPS[name].OP.tolerance)
+        except AssertionError as error:
+            raise AssertionError(f"{j.what}: {error}") from None
+
+
+# ---------------------------------------------------------------- around the tiles: 16 rows at most, 16 channels
+
+
+def products() -> list[Job]:
+    rng, out = np.random.default_rng(5), []
+    for rows in range(1, 34):
+        O, K = int(rng.integers(1, 36)), int(rng.integers(1, 40))
+        out.append(job("linear", {"out_features": O, "x": (rows, K), "activation": "relu6"}, "f32", seed=rows))
+        out.append(job("linear", {"out_features": K, "x": (rows, O)}, "f16", seed=rows))
+    for O in range(1, 36):
+        out.append(job("linear", {"out_features": O, "x": (int(rng.integers(1, 70)),)}, "f32", seed=O))
+        case = {"out_channels": O, "kernel_size": 3, "padding": 1, "x": (3, 7, int(rng.integers(1, 20)))}
+        out.append(job("conv2d", case, "f16" if O % 2 else "f32", seed=O))
+    for C in (256, 300, 512):  # pixels a power of two of bytes apart, weights for many rows
+        out.append(job("conv2d", {"out_channels": 48, "kernel_size": 3, "padding": 1, "x": (4, 5, C)}, "f32"))
+        out.append(job("conv2d", {"out_channels": 34, "kernel_size": 3, "stride": 2, "x": (9, 9, C)}, "f32"))
+    out.append(job("conv2d", {"out_channels": 80, "kernel_size": 1, "x": (33, 31, 128)}, "f32"))
+    return out
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_products_are_right_for_every_number_of_rows_and_channels(kernels, tmp_path):
+    todo = products()
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], DIRECT)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+# ---------------------------------------------------------------- Winograd
+
+
+def threes() -> list[Job]:
+    """3 x 3 convolutions of all sizes around the tiles of both forms, and of uneven padding."""
+    rng, out = np.random.default_rng(6), []
+    for size in range(1, 20):
+        pads = [int(v) for v in rng.integers(0, 4, 4)] if size > 2 else [1, 1, 1, 1]
+        C, O = (int(v) for v in rng.choice([16, 32, 48, 80], 2))
+        case = {"out_channels": O, "kernel_size": 3, "padding": pads, "activation": ["none", "relu", "silu"][size % 3]}
+        width = int(rng.integers(max(size - 2, 1), size + 9))
+        out.append(job("conv2d", {**case, "x": (size, width, C)}, "f32", seed=size))
+    out.append(job("conv2d", {"out_channels": 16, "kernel_size": 3, "padding": 1, "x": (9, 5, 16)}, "f16"))
+    return out
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, WINOGRAD_2, WINOGRAD_4])
+@pytest.mark.parametrize("build", ["gcc", "clang-O3"])
+def test_every_algorithm_of_a_convolution_agrees_with_the_definition(build, choice, kernels, tmp_path):
+    """Within 1e-4 of the layer's largest output, as litenet_fast.h promises; the direct sum within a tenth of that."""
+    todo = threes()
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        largest = np.abs(j.want).max()
+        assert_close(got.y.reshape(j.want.shape), j.want, (1e-4 if choice != DIRECT else 1e-5) * largest, 0)
+
+
+def test_winograd_is_as_accurate_as_the_header_says_over_many_channels(tmp_path):
+    """512 channels of values that are all positive: sums grow, and their rounding errors."""
+    rng = np.random.default_rng(7)
+    x = rng.random((6, 6, 512)).astype(np.float32)
+    w = (rng.random((16, 3, 3, 512)) / 512).astype(np.float32).astype(np.float64)
+    given = {"out_channels": 16, "kernel_size": 3, "padding": 1, "bias": 0}
+    j = one_op("conv2d", given, x, {"weight": w})
+    for choice in (WINOGRAD_2, WINOGRAD_4):
+        (got,) = run(PLAIN, [j], tmp_path, fast=(max(HERE.values()), choice))
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5 * np.abs(j.want).max(), 0)
+
+
+# ---------------------------------------------------------------- two operators as one
+
+
+def pooled(seed: int) -> tuple[bins.Bin, np.ndarray]:
+    """A convolution of some form, the largest of each 2 x 2, and a second convolution that reads what was stored."""
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(2, 15)), int(rng.integers(2, 15)), int(rng.choice([1, 3, 4, 16, 32])))
+    net = bins.Bin(shape, seed=seed, half=seed % 5 == 0)
+    net.add("conv2d", out_channels=int(rng.choice([5, 16, 32])), kernel_size=3, padding=1,
+            activation=str(rng.choice(["none", "relu", "tanh"])))  # fmt: skip
+    net.add("maxpool2d", kernel_size=2, stride=2)
+    net.add("conv2d", out_channels=4, kernel_size=1)
+    return net, rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, WINOGRAD_2, WINOGRAD_4])
+def test_a_convolution_and_its_pooling_run_as_one_with_the_same_bits(choice, kernels, tmp_path):
+    todo = []
+    for seed in range(30):
+        net, x = pooled(seed)
+        todo.append(Job(f"pooled {seed}", "", net.bytes(0), x, net.definition(x), 0, 0))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
+
+
+# ---------------------------------------------------------------- extremes
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("name", activations.IDS)
+def test_fast_activations_are_right_at_extremes(name, kernels, tmp_path):
+    x = np.array([*BIG, *[0.5] * 9, np.inf, np.nan])  # more than a vector
+    j = one_op("activation", {"activation": name, "alpha": 0.25}, x, {})
+    (got,) = run(PLAIN, [j], tmp_path, fast=(HERE[kernels], CHOOSE))
+    assert_close(got.y[:-1][np.isfinite(j.want[:-1])], j.want[:-1][np.isfinite(j.want[:-1])], 1e-5, 1e-5)
+    assert got.y[-2] == j.want[-2]
+    assert np.isnan(got.y[-1])
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("C", [1, 5, 16, 21, 64, 100])
+def test_nan_and_infinity_pass_through_fast_pools_and_softmax_as_in_the_definition(C, kernels, tmp_path):
+    rng = np.random.default_rng(C)
+    x = rng.choice([np.nan, -np.inf, np.inf, 1.0, -2.0, 0.0], (6, 7, C), p=[0.05, 0.15, 0.1, 0.3, 0.2, 0.2])
+    pool = {"kernel_size": 3, "stride": 2, "padding": 1}
+    todo = [one_op(name, pool, x, {}) for name in ("maxpool2d", "avgpool2d")]
+    todo += [one_op("softmax", {}, x.reshape(42, C), {}), one_op("global_avg_pool", {}, x, {})]
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-5, atol=1e-5, err_msg=j.what)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "leaky_relu"])
+def test_a_nan_or_infinity_in_the_image_reaches_what_sees_it_and_nothing_else(activation, kernels, tmp_path):
+    """Direct sums only: Winograd's transforms spread them over the tile, as in every library that has it."""
+    x = np.random.default_rng(8).standard_normal((7, 9, 16))
+    x[3, 4, 5], x[0, 8, 2], x[6, 0, 1] = np.nan, np.inf, 1e-42
+    given = {"kernel_size": 3, "padding": 1, "activation": activation, "bias": 0}
+    w = np.random.default_rng(9).standard_normal((20, 3, 3, 16))
+    todo = [one_op("conv2d", {**given, "out_channels": 20}, x, {"weight": w.astype(np.float32).astype(np.float64)}),
+            one_op("depthwise_conv2d", given, x, {"weight": w[0].astype(np.float32).astype(np.float64)})]  # fmt: skip
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], DIRECT)), todo, strict=True):
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-4, err_msg=j.what)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_every_finite_half_reaches_the_fast_sums_exactly(kernels, tmp_path):
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)].astype(np.float64)
+    outer = {"out_features": halves.size, "bias": 0}
+    todo = [one_op("linear", outer, np.ones((rows, 1)), {"weight": halves[:, None]}, "f16") for rows in (1, 5)]
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        assert (got.y.reshape(j.want.shape) == j.want).all(), j.what
+
+
+# ---------------------------------------------------------------- other processors, emulated
+
+
+def on_machine(name: str) -> int:
+    """The number of its kernels; skips where compiler or emulator is missing."""
+    compiler, _, (emulator, *_), kernels = MACHINES[name]
+    cbuild.need(compiler)
+    if shutil.which(emulator) is None:
+        pytest.skip(f"{emulator} is not installed")
+    return kernels
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
+    kernels = on_machine(machine)
+    for name in NAMES:
+        todo = jobs(name)
+        for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, CHOOSE)), todo, strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, *OPS[name].OP.tolerance)
+    for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
+        for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
+
+
+# ---------------------------------------------------------------- the binding
+
+
+@pytest.mark.parametrize("kernels", [*HERE, "portable", None])
+def test_an_engine_runs_the_kernels_it_is_asked_for_and_passes_its_self_test(kernels):
+    net = bins.digits()
+    engine = InferenceEngine(net.bytes(), kernels=kernels)
+    engine.selftest()
+    x = np.random.default_rng(0).standard_normal((28, 28, 1)).astype(np.float32)
+    np.testing.assert_allclose(engine.predict(x), net.definition(x), rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_that_do_not_exist_are_refused_with_those_that_do():
+    with pytest.raises(ModelError, match=r"no kernels 'mmx' on this processor; it can run .*portable"):
+        InferenceEngine(bins.mlp().bytes(), kernels="mmx")
+
+
+# ---------------------------------------------------------------- what the files hold
+
+
+@pytest.mark.skipif("avx2" not in KERNELS or "avx512" not in HERE and "sse2" not in HERE, reason="x86-64 only")
+@pytest.mark.parametrize("compiler", cbuild.COMPILERS)
+def test_files_that_are_not_chosen_at_run_time_hold_baseline_instructions_only(compiler):
+    """No VEX or EVEX instruction, whose names begin with v, outside the two files for such processors."""
+    for source in [*cbuild.core(), *cbuild.fast(), *sorted(cbuild.SRC.glob("ln_file.c"))]:
+        (built,) = cbuild.objects([source], compiler, sanitize=False, flags=("-O2",))
+        command = ["objdump", "-d", "--no-show-raw-insn", built]
+        code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        wide = re.findall(r"^\s+[0-9a-f]+:\s+(v\w+)", code, re.MULTILINE)
+        wide = [name for name in wide if name not in ("verr", "verw")]
+        assert bool(wide) == (source.name in ("fast_avx2.c", "fast_avx512.c")), (source.name, wide[:3])

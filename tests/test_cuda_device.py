@@ -19,6 +19,17 @@ def test_a_launch_is_described_by_kernel_macros_grid_and_sizes():
     assert described(CALL) == "softmax_f32 (softmax.cu VEC=4), 3 x 2 x 1 blocks of 64, sizes 7, 0.5,"
 
 
+def test_bytes_that_are_given_back_are_no_longer_counted(monkeypatch):
+    FakeCuda().install(monkeypatch)
+    device = CudaDevice()
+    kept, lent = device.allocate(1000), device.allocate(500)
+    assert (device.allocated, device.allocations) == (1500, 2)
+    device.release(lent)
+    assert (device.allocated, device.allocations) == (1000, 2)
+    device.release(kept)
+    assert device.allocated == 0
+
+
 def trained(monkeypatch, layers, **card):
     FakeCuda(**card).install(monkeypatch)
     blueprint = net([*layers, {"type": "flatten"}, {"type": "linear", "out_features": 3}], (2, 4, 4))

@@ -14,6 +14,9 @@
  *     ln_preprocess(&m, pixels, 640, 480, LN_BGR, x);  // any picture to the model's input
  *     ln_run(&m, arena, ln_arena_bytes(&m), x, y);
  *
+ * This runs everywhere. On a processor with vector units ln_fast_prepare (litenet_fast.h), called once after ln_open,
+ * makes ln_run several times faster.
+ *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
  * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
  * file then takes ten times as long.

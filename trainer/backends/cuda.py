@@ -50,9 +50,9 @@ class CudaDevice:
         self.table = default_cache() / "kernels" / f"{self.name.replace(' ', '-')}.json"  # the variants found fastest
         self._failures = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
         self.checked = bool(os.environ.get("LITENET_CHECK"))  # every launch waited for, and named when it fails
-        self.allocated = 0  # bytes, and how many times: training must not change the second
+        self.allocated = 0  # bytes now held, and how often any were asked for: training must not change the second
         self.allocations = 0
-        self._held: list[Any] = []
+        self._held: dict[int, tuple[Any, int]] = {}  # by address: the memory, and its bytes
         self._modules: dict[tuple, Any] = {}
 
     # ---- memory
@@ -70,14 +70,15 @@ class CudaDevice:
                 f"{self.name} has {self.free_bytes():,} bytes free, but {size:,} are needed.\n"
                 "  Use a smaller --batch, or close what else uses the card."
             ) from None
-        self._held.append(memory)
+        self._held[int(memory.ptr)] = memory, size
         self.allocated += size
         self.allocations += 1
         return int(memory.ptr)
 
     def release(self, address: int) -> None:
         """Give back what `allocate` gave."""
-        self._held = [memory for memory in self._held if memory.ptr != address]
+        _, size = self._held.pop(address)
+        self.allocated -= size
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Host to device, in stream order. The array may be changed when this returns."""

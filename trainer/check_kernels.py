@@ -17,7 +17,7 @@ from . import losses, optimizers, rng
 from .backends.device import TRAINED, Device
 from .data.augment import Augmentation, augment
 from .data.batches import to_input
-from .errors import UserError
+from .errors import LaunchError, UserError
 from .fields import Options
 from .kernels import calls_gemm, calls_load, calls_other, calls_step
 from .kernels.call import Call, Kernel, Ref, Shapes
@@ -106,6 +106,8 @@ def _run(device: Device, base: int, test: Test) -> Outcome:
         for role in test.want:
             found[role] = np.empty_like(test.arrays[role])
             device.download(base + places[role], found[role])
+    except LaunchError as error:
+        return Outcome(test, float("inf"), _short(error), fatal=True)
     except UserError as error:  # a kernel that does not compile: the next one may
         return Outcome(test, float("inf"), _short(error))
     except Exception as error:

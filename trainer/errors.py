@@ -3,3 +3,7 @@
 
 class UserError(Exception):
     """A mistake in what the user gave us. The text is complete: commands print it and exit with 1."""
+
+
+class LaunchError(UserError):
+    """A kernel failed on the card, which does not go on after that."""

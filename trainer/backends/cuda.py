@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..data.known import default_cache
-from ..errors import UserError
+from ..errors import LaunchError, UserError
 from ..kernels.call import Call, Float, Int, Kernel
 from ..kernels.source import source
 from .lanes import LANES, Bound, in_lane, schedule
@@ -153,7 +153,7 @@ class CudaDevice:
             if self.checked:
                 self.stream.synchronize()
         except self._failures as error:
-            raise UserError(
+            raise LaunchError(
                 f"{described(call)} failed on {self.name}: {error}.\n"
                 + ("  Please report this with the blueprint." if self.checked else f"  {HOW_TO_CHECK}")
             ) from None

@@ -53,7 +53,10 @@ def fitted(
     if machine.device == "cuda":
         return _on_card(machine, blueprint, settings, sets, common, saved)
     if machine.fp16:
-        raise UserError("--fp16 needs --device cuda: on the CPU it would save memory alone and cost time.")
+        raise UserError(
+            "--fp16 needs --device cuda: on the CPU it would save memory alone and cost time.\n"
+            "  Leave it out; --memory SIZE saves memory here."
+        )
     scheme = _scheme_of(saved)
     if scheme is None and machine.memory is not None:
         base = BaseTrainer()

@@ -77,6 +77,26 @@ def test_an_older_gradient_may_lie_where_the_new_one_goes():
         close(got["x"], want["x"] + older)
 
 
+def wgrads(case, pool=False, **more):
+    """Whole, in turns, and with each turn's sum in parts."""
+    s = case.shapes(want=ALL, **more)
+    return [calls_winograd4.wgrad(s, pool, t, n, parts) for t, n in FORMS for parts in (1, 2)]
+
+
+@pytest.mark.parametrize(("x", "N", "attrs"), [*SHAPES, ((12, 17, 8), 2, {"out_channels": 20, "padding": 1})])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_weight_gradients_agree_with_the_definition(x, N, attrs, accumulate):
+    case = conv(x, N, attrs)
+    dy, y, want = case.gradients()
+    older = {role: case.random(case.arrays[role].shape) for role in case.weights} if accumulate else {}
+    for v in wgrads(case, accumulate=accumulate):
+        held = [{f"d:{role}": value.copy() for role, value in older.items()} for _ in range(2)]
+        orders = [case.backward(v.calls, v.scratch, dy, y, held[b], backwards=bool(b)) for b in range(2)]
+        for role in case.weights:
+            close(orders[0][role], want[role] + older.get(role, 0))
+            assert orders[0][role].tobytes() == orders[1][role].tobytes(), v.name
+
+
 POOLED = [
     ((6, 10, 9), {"out_channels": 37, "padding": 1, "activation": "relu"}),
     ((9, 7, 4), {"out_channels": 6, "padding": 1, "activation": "tanh"}),
@@ -91,6 +111,10 @@ def test_a_pool_behind_the_convolution_is_part_of_it(x, attrs):
         assert case.check_forward(v) == case.check_forward(v, backwards=True), v.name
     for v in variants(case, turned=True, pool=True):
         close(case.gradients_of(v)["x"], case.want["x"])
+    for v in wgrads(case, pool=True):
+        got = case.gradients_of(v)
+        for role in case.weights:
+            close(got[role], case.want[role])
 
 
 def test_activations_may_be_stored_in_half_precision():
@@ -100,6 +124,10 @@ def test_activations_may_be_stored_in_half_precision():
         close(case.forward(v.calls, v.scratch), case.want_y)
     for v in variants(case, turned=True):
         close(case.backward(v.calls, v.scratch, dy, y)["x"], want["x"])
+    for v in wgrads(case):
+        got = case.backward(v.calls, v.scratch, dy, y)
+        for role in case.weights:
+            close(got[role], want[role])
     pooled = Pooled((6, 6, 8), N=2, half=True, kernel_size=3, out_channels=9, padding=1, activation="relu")
     (forward, *_), (backward, *_) = (variants(pooled, turned, pool=True) for turned in (False, True))
     pooled.check_forward(forward)
@@ -120,36 +148,40 @@ def listed(case, part, **more):
 def test_few_forms_are_listed_and_their_scratch_is_bounded(sms, N, size, C):
     case = conv((size, size, C), 1, {"out_channels": C, "padding": 1})
     case.N = N
-    for part in ("forward", "dgrad"):
+    for part in ("forward", "dgrad", "wgrad"):
         found = listed(case, part, sms=sms)
         assert 1 <= len(found) <= 4
         assert len({v.name for v in found}) == len(found)
-        assert all(v.scratch <= calls_winograd4.BUDGETS[0] + 4 * 36 * C * C for v in found)
+        more = 4 * 36 * C * C + (4 * calls_winograd4.SCRATCH_LIMIT if part == "wgrad" else 0)  # filters, or parts
+        assert all(v.scratch <= calls_winograd4.BUDGETS[0] + more for v in found)
 
 
 @pytest.mark.parametrize(("size", "C"), [(6, 64), (2, 64), (5, 64), (32, 8)])
 def test_no_form_is_listed_where_edges_or_transforms_are_most_of_the_work(size, C):
     case = conv((size, size, C), 1, {"out_channels": C, "padding": 1})
-    assert not listed(case, "forward") and not listed(case, "dgrad")
+    assert not any(listed(case, part) for part in ("forward", "dgrad", "wgrad"))
 
 
-def jobs(part, *more, **macros):
-    return [{part: 1, **macros, **m} for m in more]
-
-
-INPUT = [{"POOL": 0, "MASK": mask} for mask in (0, 1, 6)] + [{"POOL": 2, "MASK": mask} for mask in (0, 1)]
-OUTPUT = [{"POOL": pool, "ACT": act} for pool in (0, 1) for act in (0, 1, 4)]
-FLOAT = [
-    *jobs("FILTER", *({"TURNED": turned} for turned in (0, 1))),
-    *jobs("PRODUCT", *({"TILE": t.text} for t in calls_winograd4.PRODUCTS)),
-]
+REALS = ("float", "Half")
+ACTS = [{"POOL": pool, "ACT": act} for pool in (0, 1) for act in (0, 1, 4)]
+MASKS = [{"POOL": 0, "MASK": mask} for mask in (0, 1, 6)]
+POOLED_INPUT, POOLED_GRADIENT = ([{"POOL": pool, "MASK": mask} for mask in (0, 1)] for pool in (2, 1))
+PRODUCTS = [{"TILE": t.text} for t in calls_winograd4.PRODUCTS]
+MACROS = {  # by kernel
+    "FILTER": [{"TURNED": turned} for turned in (0, 1)],
+    "INPUT": [m | {"REAL": real} for m in (*MASKS, *POOLED_INPUT) for real in REALS],
+    "PRODUCT": PRODUCTS,
+    "OUTPUT": [m | {"REAL": real} for m in ACTS for real in REALS],
+    "GRADIENT": [m | {"REAL": real} for m in (*MASKS, *POOLED_GRADIENT) for real in REALS],
+    "WEIGHTS": PRODUCTS,
+    "TAPS": [{}],
+}
 
 
 @pytest.mark.parametrize("arch", [50, 75, pytest.param(0, marks=pytest.mark.slow)])
 def test_the_kernels_compile_without_spills(arch):
-    macros = [*FLOAT, *(job for real in ("float", "Half") for job in jobs("INPUT", *INPUT, REAL=real))]
-    macros += [job for real in ("float", "Half") for job in jobs("OUTPUT", *OUTPUT, REAL=real)]
-    archs = [arch] if arch else nvrtc.ARCHITECTURES
-    for job, used in compile_all([("conv2d_winograd4.cu", a, m) for a in archs for m in macros]):
+    archs, found = [arch] if arch else nvrtc.ARCHITECTURES, calls_winograd4.KERNELS.values()
+    jobs = [(file, a, {part: 1, **macros}) for a in archs for file, part in found for macros in MACROS[part]]
+    for job, used in compile_all(jobs):
         assert used.spills == 0, f"{job} spills {used.spills} bytes"
         assert used.shared <= 48 * 1024, f"{job} takes {used.shared} bytes of shared memory"

@@ -28,12 +28,12 @@ def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False
     if not fits(s) or (pool and part == "dgrad" and tuple(s.a.padding) != (1, 1, 1, 1)):
         return plain
     least = min(s.x[2], s.y[2])
+    pays, turned = calls_winograd4.pays(s, pool), part == "dgrad"
     if part == "wgrad":
-        found = _wgrad(s, pool)
-        return [*found, *plain] if least >= 32 else [*plain, *found]
-    turned = part == "dgrad"
-    found = [_conv(s, turned, pool, *form) for form in _forms(s, turned, pool)]
-    large = calls_winograd4.convs(s, turned, pool) if calls_winograd4.pays(s, pool) else []
+        found, large = _wgrad(s, pool), calls_winograd4.wgrads(s, pool) if pays else []
+    else:
+        found = [_conv(s, turned, pool, *form) for form in _forms(s, turned, pool)]
+        large = calls_winograd4.convs(s, turned, pool) if pays else []
     found = [*large, *found] if least >= 64 else [*found, *large]
     return [*found, *plain] if least >= 32 else [*plain, *found]
 

@@ -1,6 +1,7 @@
 """The dense kernels on this machine's NVIDIA card: are they right, how fast are they, and beside PyTorch (TF32 off).
 
     python benchmarks/gpu_kernels.py [--only conv2d] [--net cifar_cnn] [--all]
+    python benchmarks/gpu_kernels.py --net winograd --all        # every form of Winograd's beside cuDNN
 
 Needs CuPy and PyTorch; the project need not be installed. For each layer of the nets below, each part (forward; dgrad
 and wgrad, or backward) is run in every variant that calls_gemm.parts lists: first compared with PyTorch in float64 and
@@ -94,6 +95,18 @@ def litenet_cifar(N):
     return [(embed, 1), *blocks]
 
 
+def winograd(N):
+    """What Winograd's forms compete for: the plain 3 x 3 layers of ResNet-18 on CIFAR."""
+    return [conv(N, size, C, C, act="none", bias=0) for size, C in ((32, 64), (16, 128), (8, 256), (4, 512))]
+
+
+def winograd_small():
+    """And those of cifar_cnn (batch 256) and tomato_cnn (16)."""
+    plain = [conv(256, size, C, 2 * C) for size, C in ((16, 32), (8, 64))]
+    joined = [(256, 32, 32, 32), (256, 16, 64, 64), (256, 8, 128, 128), (16, 64, 32, 64), (16, 32, 64, 128)]
+    return [*plain, *(pooled(*sizes) for sizes in joined)]
+
+
 NETS = {
     "mnist_mlp 64": mlp(64),
     "mnist_mlp 256": mlp(256),
@@ -104,6 +117,9 @@ NETS = {
     "cifar_cnn 256": cifar_cnn(256),
     "tomato_cnn 16": tomato(16),
     "resnet18_cifar 128": resnet(128),
+    "winograd 128": winograd(128),
+    "winograd 64": winograd(64),
+    "winograd small": winograd_small(),
     "square": [linear(4096, 4096, 4096, "none")],
 }
 

@@ -1,4 +1,4 @@
-"""Winograd's convolutions, run on the CPU, against the definition in float64: every form of the kernels, on odd shapes.
+"""Winograd's F(2x2, 3x3), run on the CPU, against the definition in float64: every form of the kernels, on odd shapes.
 How they are run is in test_cuda_gemm.py, what a pooled one is given in test_cuda_pool.py."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def conv(x, N, attrs):
 def winograds(case, part, **more):
     direction = "train" if part == "forward" else "backward"
     found = calls_gemm.parts(case.op, direction, case.shapes(want=ALL, **more))[part]
-    return [v for v in found if v.name.startswith("winograd")]
+    return [v for v in found if v.name.startswith("winograd ")]
 
 
 @pytest.mark.parametrize(("x", "N", "attrs"), SHAPES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import calls_winograd4
 from .call import Arg, Call, Float, Kernel, Ref, Shapes, blocks, constants
 from .tiles import DEFAULT_SMS, LAUNCH, SCRATCH_FLOATS, SCRATCH_LIMIT
 from .variants import NULL, Variant, act_id, divisor, has_bias, ints, older_dx, storage, sum_gradients, sum_parts
@@ -21,15 +22,19 @@ def fits(s: Shapes) -> bool:
 def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False) -> list[Variant]:
     """The variants of a part, "forward", "dgrad" or "wgrad", with Winograd's among the plain ones.
 
-    Winograd pays where the sum is long and the tiles fill the card; it comes after the plain tiles where not.
+    Winograd pays where the sum is long and the tiles fill the card; it comes after the plain tiles where not. Of its
+    two forms the larger, F(4x4, 3x3), needs longer sums, for what it moves between its steps.
     """
     if not fits(s) or (pool and part == "dgrad" and tuple(s.a.padding) != (1, 1, 1, 1)):
         return plain
     least = min(s.x[2], s.y[2])
+    pays, turned = calls_winograd4.pays(s, pool), part == "dgrad"
     if part == "wgrad":
-        found = _wgrad(s, pool)
-        return [*found, *plain] if least >= 32 else [*plain, *found]
-    found = [_conv(s, part == "dgrad", pool, *form) for form in _forms(s, part == "dgrad", pool)]
+        found, large = _wgrad(s, pool), calls_winograd4.wgrads(s, pool) if pays else []
+    else:
+        found = [_conv(s, turned, pool, *form) for form in _forms(s, turned, pool)]
+        large = calls_winograd4.convs(s, turned, pool) if pays else []
+    found = [*large, *found] if least >= 64 else [*found, *large]
     return [*found, *plain] if least >= 32 else [*plain, *found]
 
 

@@ -21,7 +21,7 @@ from .call import Call, Kernel, Ref, Shapes
 from .calls_gemm import Variant
 from .tiles import COUNTERS
 
-CANDIDATES = 10  # variants of a part that are timed: those expected to be best
+CANDIDATES = 12  # variants of a part that are timed: those expected to be best
 ALIGN = 256  # bytes: where each part's scratch memory starts
 BLOCK = 1 << 20  # values of the random numbers that fill the arrays
 

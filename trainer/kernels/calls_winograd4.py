@@ -1,0 +1,189 @@
+"""The launches of conv2d_winograd4*.cu: convolutions of 3 x 3 taps in steps through scratch memory, some tiles at a
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ops import Shape
+from .call import Arg, Call, Float, Kernel, Ref, Shapes, blocks, constants
+from .tiles import DEFAULT_SMS, LAUNCH, SCRATCH_FLOATS, SCRATCH_LIMIT, STEP_WAIT, TILES, Tile
+from .variants import NULL, Variant, act_id, divisor, has_bias, ints, older_dx, storage
+
+ELEMENTS = 36
+PRODUCTS = tuple(t for t in TILES if t.ks == 1)
+BUDGETS = (48 << 20, 16 << 20, 6 << 20)  # bytes for what a turn transforms: the first two fit into large caches
+GRAIN = 64  # tiles of a turn are a multiple of it
+KERNELS = {  # file and macro
+    **{name: ("conv2d_winograd4.cu", name.upper()) for name in ("filter", "input", "product", "output")},
+    **{name: ("conv2d_winograd4_wgrad.cu", name.upper()) for name in ("gradient", "weights", "taps")},
+}
+LEAST = 16  # channels: with fewer the transforms take longer than what they save
+
+
+def pays(s: Shapes, pool: bool) -> bool:
+    """Whether 36 elements of 4 x 4 pixels are clearly less work than 16 of 2 x 2, the images' edges included."""
+    Ho, Wo = (2 * s.y[0], 2 * s.y[1]) if pool else s.y[:2]
+    large, small = blocks(Ho, 4) * blocks(Wo, 4), blocks(Ho, 2) * blocks(Wo, 2)
+    return min(s.x[2], s.y[2]) >= LEAST and ELEMENTS * large <= 0.8 * 16 * small
+
+
+def convs(s: Shapes, turned: bool, pool: bool) -> list[Variant]:
+    """The forward pass, or, turned, the data gradient."""
+    return [conv(s, turned, pool, *form) for form in _forms(s, turned, pool)]
+
+
+def _sizes(s: Shapes, turned: bool, pool: bool) -> tuple[Shape, Shape]:
+    """(H, W, C) of what is transformed and of the result, before a pool."""
+    y = (2 * s.y[0], 2 * s.y[1], s.y[2]) if pool else s.y
+    return (y, s.x) if turned else (s.x, y)
+
+
+def _forms(s: Shapes, turned: bool, pool: bool) -> list[tuple[Tile, int]]:
+    (_, _, C), (Ho, Wo, O) = _sizes(s, turned, pool)
+    CP, OP, sms = blocks(C, 4) * 4, blocks(O, 4) * 4, s.sms or DEFAULT_SMS
+
+    def turn(t: Tile, count: int) -> float:
+        moved = count * (ELEMENTS + 16) * (CP + OP) / SCRATCH_FLOATS
+        return product_cycles(t, count, OP, CP, sms) + moved + 3 * LAUNCH
+
+    return forms(s.N * blocks(Ho, 4) * blocks(Wo, 4), 4 * ELEMENTS * (CP + OP), turn)
+
+
+def forms(tiles: int, tile_bytes: int, turn: Callable[[Tile, int], float]) -> list[tuple[Tile, int]]:
+    """(tile of the product, tiles of a turn) by expected time: the best within each budget of bytes, and the first's
+    second, if not much worse. turn: cycles of one."""
+    found: dict[tuple[Tile, int], float] = {}
+    for budget in BUDGETS:
+        least = blocks(tiles, max(GRAIN, budget // tile_bytes // GRAIN * GRAIN))  # turns
+        options = []
+        for turns in range(least, least + 3):
+            count = min(tiles, blocks(blocks(tiles, turns), GRAIN) * GRAIN)
+            full, rest = divmod(tiles, count)
+            for t in PRODUCTS:
+                options.append((full * turn(t, count) + (turn(t, rest) if rest else 0.0), t, count))
+        options.sort(key=lambda option: option[0])
+        second = [option for option in options if option[1] != options[0][1]][: 0 if found else 1]
+        found |= {(t, count): time for time, t, count in [options[0], *second]}
+    return sorted((form for form, time in found.items() if time < 1.5 * min(found.values())), key=found.__getitem__)
+
+
+def product_cycles(t: Tile, M: int, N: int, K: int, sms: int, parts: int = 1) -> float:
+    """Of the 36 products of M x K and K x N, or so many parts of them."""
+    per_sm, steps = blocks(ELEMENTS * parts * t.cover(M, N), sms), blocks(K, t.bk)
+    return max(per_sm * steps * t.bm * t.bn * t.bk / (128 * t.share), blocks(per_sm, t.blocks) * steps * STEP_WAIT)
+
+
+def conv(s: Shapes, turned: bool, pool: bool, tile: Tile, per_turn: int) -> Variant:
+    """F(4x4, 3x3) with `per_turn` tiles of the images at a time."""
+    (H, W, C), (Ho, Wo, O) = _sizes(s, turned, pool)
+    CP, OP, act = blocks(C, 4) * 4, blocks(O, 4) * 4, act_id(s.a)
+    th, tw, pad = blocks(Ho, 4), blocks(Wo, 4), s.a.padding[:2]
+    per_turn = min(per_turn, s.N * th * tw)
+    corner = (2 - pad[0], 2 - pad[1]) if turned else pad
+    sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP)
+    u, v, m = (Ref("scratch", 4 * sum(sizes[:i])) for i in range(3))
+    index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
+    values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
+    before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
+    after: dict[str, str | int] = {"ACT": 0 if turned else act, "POOL": int(pool and not turned), **storage(s)}
+    out = (NULL, older_dx(s), Ref("d:x"), NULL) if turned else (Ref("bias"), NULL, Ref("y"), index)
+    calls = [_filters(s, C, O, CP, OP, turned, u)]
+    for first in range(0, s.N * th * tw, per_turn):
+        count = min(per_turn, s.N * th * tw - first)
+        calls.append(_input(s, values, v, (H, W, C), CP, corner, (th, tw), first, count, **before))
+        grid = (tile.cover(count, OP), ELEMENTS, 1)
+        args: tuple[Arg, ...] = (v, u, m, *ints(count, CP, OP))
+        calls.append(Call(_kernel("product", TILE=tile.text), grid, (tile.threads, 1, 1), args))
+        args = (m, *out, *ints(Ho, Wo, O, OP, th, tw, first, count), *by_tile, *divisor(OP), Float(s.a.alpha))
+        calls.append(Call(_kernel("output", **after), (blocks(count * OP, 256), 1, 1), (256, 1, 1), args))
+    return Variant(f"winograd4 {tile.name} n{per_turn}", tuple(calls), 4 * sum(sizes))
+
+
+def wgrads(s: Shapes, pool: bool) -> list[Variant]:
+    """The weight gradient."""
+    (_, _, C), (Ho, Wo, O) = _sizes(s, False, pool)
+    CP, OP, sms = blocks(C, 4) * 4, blocks(O, 4) * 4, s.sms or DEFAULT_SMS
+
+    def turn(t: Tile, count: int) -> float:
+        moved = count * (ELEMENTS + 16) * (CP + OP) / SCRATCH_FLOATS
+        return _split_sum(t, count, OP, CP, sms)[0] + moved + 3 * LAUNCH
+
+    found = forms(s.N * blocks(Ho, 4) * blocks(Wo, 4), 4 * ELEMENTS * (CP + OP), turn)
+    return [wgrad(s, pool, t, count, _split_sum(t, count, OP, CP, sms)[1]) for t, count in found]
+
+
+def _split_sum(t: Tile, K: int, M: int, N: int, sms: int) -> tuple[float, int]:
+    """(cycles, parts) of the 36 products in the best number of parts: those that fill the card once to four times."""
+    full, most = sms * t.blocks, max(1, min(blocks(K, 4 * t.bk), SCRATCH_LIMIT // (ELEMENTS * M * N)))
+    found = []
+    for times in range(1, 5):
+        parts = max(1, min(most, times * full // (ELEMENTS * t.cover(M, N))))
+        added = 2 * parts * ELEMENTS * M * N / SCRATCH_FLOATS
+        found.append((product_cycles(t, M, N, blocks(K, parts), sms, parts) + added, parts))
+    return min(found)
+
+
+def wgrad(s: Shapes, pool: bool, tile: Tile, per_turn: int, parts: int) -> Variant:
+    """The adjoint with `per_turn` tiles of the images at a time, a turn's sum in `parts` parts."""
+    (H, W, C), (Ho, Wo, O) = _sizes(s, False, pool)
+    CP, OP, th, tw, sms = blocks(C, 4) * 4, blocks(O, 4) * 4, blocks(Ho, 4), blocks(Wo, 4), s.sms or DEFAULT_SMS
+    per_turn = min(per_turn, s.N * th * tw)
+    per_split = blocks(blocks(per_turn, parts), tile.bk) * tile.bk
+    parts, bias = blocks(per_turn, per_split), has_bias(s)
+    per = max(1, min(8, per_turn * blocks(OP, 32) // (32 * sms)))  # tiles of a thread: 4 blocks a multiprocessor
+    sizes = (ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, ELEMENTS * parts * OP * CP)
+    v, q, part, rows = (Ref("scratch", 4 * sum(sizes[:i])) for i in range(4))
+    by_tile = (*divisor(th * tw), *divisor(tw))
+    gradient: dict[str, str | int] = {"MASK": act_id(s.a), "POOL": int(pool), **storage(s)}
+    values = (Ref("dy"), Ref("y"), Ref("index") if pool else NULL)
+    calls, row = list[Call](), 0
+    for first in range(0, s.N * th * tw, per_turn):
+        count = min(per_turn, s.N * th * tw - first)
+        calls.append(_input(s, (Ref("x"), NULL, NULL), v, (H, W, C), CP, s.a.padding[:2], (th, tw), first, count))
+        high = blocks(count, 8 * per)
+        args: tuple[Arg, ...] = (*values, q, rows if bias else NULL, *ints(Ho, Wo, O, OP, th, tw, first, count))
+        args += (*by_tile, *ints(per, row), Float(s.a.alpha))
+        calls.append(Call(_kernel("gradient", **gradient), (blocks(OP, 32), high, 1), (256, 1, 1), args))
+        row += high
+        grid = (tile.cover(OP, CP), ELEMENTS, blocks(count, per_split))
+        args = (q, v, part, *ints(count, CP, OP, per_split, int(first > 0)))
+        calls.append(Call(_kernel("weights", TILE=tile.text), grid, (tile.threads, 1, 1), args))
+    args = (part, rows, Ref("d:weight"), Ref("d:bias") if bias else NULL)
+    args += ints(C, O, CP, OP, parts, row, int(s.accumulate))
+    grid = (O * blocks(C, 32) + (blocks(O, 32) if bias else 0), 1, 1)
+    calls.append(Call(_kernel("taps"), grid, (192, 1, 1), args))
+    name = f"winograd4 {tile.name} n{per_turn} k{parts}"
+    return Variant(name, tuple(calls), 4 * (sum(sizes) + (row * OP if bias else 0)))
+
+
+def _filters(s: Shapes, C: int, O: int, CP: int, OP: int, turned: bool, u: Ref) -> Call:
+    wide, high = (32, 8) if turned else (8, 32)  # outputs and channels of a block
+    args: tuple[Arg, ...] = (Ref("weight"), u, *ints(C, O, CP, OP))
+    grid = (blocks(OP, wide) * blocks(CP, high), 1, 1)
+    return Call(_kernel("filter", TURNED=int(turned)), grid, (256, 1, 1), args)
+
+
+def _input(
+    s: Shapes,
+    values: tuple[Ref, Ref, Ref],
+    v: Ref,
+    size: Shape,
+    CP: int,
+    corner: tuple[int, ...],
+    across: tuple[int, int],
+    first: int,
+    count: int,
+    **macros: int,
+) -> Call:
+    """values: what is transformed, the output whose mask it takes, the winners of a pool."""
+    macros = {"MASK": 0, "POOL": 0, **macros}
+    th, tw = across
+    args: tuple[Arg, ...] = (*values, v, *ints(*size, CP, *corner, th, tw, first, count))
+    args += (*divisor(th * tw), *divisor(tw), *divisor(CP), Float(s.a.alpha))
+    return Call(_kernel("input", **macros, **storage(s)), (blocks(count * CP, 256), 1, 1), (256, 1, 1), args)
+
+
+def _kernel(name: str, **macros: str | int) -> Kernel:
+    file, part = KERNELS[name]
+    return Kernel(file, f"winograd4_{name}_f32", constants(**{part: 1}, **macros))

@@ -1,0 +1,184 @@
+/* conv2d_winograd4: 3 x 3 convolutions of stride and dilation 1 with 36 multiplications for 16 results instead of 144:
+ * Winograd's F(4x4, 3x3) (winograd4.cuh), step by step through scratch memory.
+ *   1  u[e,c,o] = (G w G')[e]                winograd4_filter_f32: once
+ *   2  v[e,t,c] = (B' d B)[e]                winograd4_input_f32    | for `count` tiles from tile `first`, so that u, v
+ *   3  m[e,t,o] = sum_c v[e,t,c] u[e,c,o]    winograd4_product_f32  | and m need little memory; v and m may then also
+ *   4  out = act(b + A' m A)                 winograd4_output_f32   | stay in the card's cache
+ * e: 36 elements, t: tiles of 4 x 4 results, d: the 6 x 6 inputs that a tile sees
+ *   forward   out = act(b + conv(x, w))      dgrad   out = add + conv(dy * act'(y), w turned by 180 degrees)
+ * in, y (N,H,W,C)   out, add (N,Ho,Wo,O), stored as REAL     w (O,3,3,C) or, for dgrad, (C,3,3,O)   b (O)   float32
+ * u (36,CP,OP)   v (36,count,CP)   m (36,count,OP)   float32; CP, OP: C and O rounded up to multiples of 4, zeros there
+ * With POOL a max pool of 2 x 2 stands between the sum and act, as in conv2d_winograd.cu.
+ *
+ * Macros    FILTER, INPUT, PRODUCT, OUTPUT   which kernel to compile
+ *           TURNED  0 or 1: filters for dgrad              MASK  activation whose mask the input takes (y like in), or 0
+ *           POOL    0; OUTPUT 1: forward; INPUT 2: dgrad   ACT   activation of the output
+ *           TILE    BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh
+ * Launch    filter   grid ceil(OP/8) * ceil(CP/32) or, turned, ceil(OP/32) * ceil(CP/8), block 256
+ *           input    grid ceil(count*CP / 256), block 256: a thread transforms one channel of one tile
+ *           product  grid (ceil(count/BM) * ceil(OP/BN), 36), block THREADS
+ *           output   grid ceil(count*OP / 256), block 256: a thread makes one channel of one tile
+ * Edges     any padding (POOL 2: padding 1), H, W, C, O; in, out, count*CP and count*OP below 2^31 elements
+ * Aliasing  out may be add        Order  fixed
+ * Cost      2/4 N Ho Wo O 9 C operations, and v and m written and read: 4.5 (CP + OP) floats for each result's pixel
+ */
+#include "winograd4.cuh"
+
+#ifdef FILTER
+/* A block makes 32 x 8 filters. TURNED, o runs along the lanes in w as in u; else c does in w, and they change places
+ * in shared memory, 6 elements at a time. */
+extern "C" __global__ void __launch_bounds__(256) winograd4_filter_f32(
+    const float *__restrict__ w, float *__restrict__ u, int C, int O, int CP, int OP)
+{
+    enum { WIDE = TURNED ? 32 : 8, HIGH = 256 / WIDE }; /* outputs, channels */
+    const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32, across = (OP + WIDE - 1) / WIDE;
+    const int o0 = (int)blockIdx.x % across * WIDE, c0 = (int)blockIdx.x / across * HIGH;
+    const int c = c0 + (TURNED ? row : lane), o = o0 + (TURNED ? lane : row);
+    float g[9], t[3][OUTER];
+#pragma unroll
+    for (int tap = 0; tap < 9; tap++) {
+        const size_t at = TURNED ? ((size_t)c * 9 + 8 - tap) * O + o : ((size_t)o * 9 + tap) * C + c;
+        g[tap] = c < C && o < O ? w[at] : 0.0f;
+    }
+#pragma unroll
+    for (int b = 0; b < 3; b++) transform_taps(g[b], g[3 + b], g[6 + b], t[b]);
+    const int to_c = c0 + (int)threadIdx.x / WIDE, to_o = o0 + (int)threadIdx.x % WIDE;
+    const bool stores = to_c < CP && to_o < OP;
+    u += (size_t)to_c * OP + to_o;
+#pragma unroll
+    for (int a = 0; a < OUTER; a++) {
+        float e[OUTER];
+        transform_taps(t[0][a], t[1][a], t[2][a], e);
+#if !TURNED
+        __shared__ float tile[OUTER][HIGH][WIDE + 1];
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < OUTER; k++) tile[k][lane][row] = e[k];
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < OUTER; k++) e[k] = tile[k][(int)threadIdx.x / WIDE][(int)threadIdx.x % WIDE];
+#endif
+        if (stores) {
+#pragma unroll
+            for (int k = 0; k < OUTER; k++) u[(size_t)(a * OUTER + k) * CP * OP] = e[k];
+        }
+    }
+}
+#endif
+
+#ifdef INPUT
+extern "C" __global__ void __launch_bounds__(256) winograd4_input_f32(
+    const real *__restrict__ in, const real *__restrict__ y, const u8 *__restrict__ index, float *__restrict__ v, int H,
+    int W, int C, int CP, int top, int left, int th, int tw, int first, int count, unsigned image_mul, int image_shift,
+    unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift, float alpha)
+{
+    const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
+    if (t >= count) return;
+    const int c = at - t * CP;
+    const Spot tile(first + t, th, tw, Divisor{image_mul, image_shift}, Divisor{row_mul, row_shift});
+    float d[ELEMENTS];
+#if POOL == 2
+    /* The 4 x 4 windows that the patch meets: of the first it has the last pixel. */
+    float window[16];
+    int winner[16];
+#pragma unroll
+    for (int e = 0; e < 16; e++) {
+        const int i = 2 * tile.i - 1 + e / 4, j = 2 * tile.j - 1 + e % 4;
+        const ptrdiff_t from = ((tile.n * (H / 2) + i) * (W / 2) + j) * C + c;
+        const bool exists = c < C && (unsigned)i < (unsigned)H / 2 && (unsigned)j < (unsigned)W / 2;
+        winner[e] = exists ? index[from] : 0;
+        window[e] = exists ? get(in + from) : 0.0f;
+        if (MASK) window[e] = exists ? act_mask(MASK, window[e], get(y + from), alpha) : 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) {
+        const int a = e / OUTER + 1, b = e % OUTER + 1, from = a / 2 * 4 + b / 2;
+        d[e] = winner[from] == a % 2 * 2 + b % 2 ? window[from] : 0.0f;
+    }
+#else
+    const int i = INNER * tile.i - top, j = INNER * tile.j - left;
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) {
+        const int a = e / OUTER, b = e % OUTER;
+        const ptrdiff_t from = ((tile.n * H + i + a) * W + j + b) * C + c;
+        const bool exists = c < C && (unsigned)(i + a) < (unsigned)H && (unsigned)(j + b) < (unsigned)W;
+        d[e] = exists ? get(in + from) : 0.0f;
+        if (MASK) d[e] = exists ? act_mask(MASK, d[e], get(y + from), alpha) : 0.0f;
+    }
+#endif
+    transform_patch(d);
+    const size_t pitch = (size_t)count * CP;
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) v[e * pitch + at] = d[e];
+}
+#endif
+
+#ifdef PRODUCT
+typedef Tile<TILE> T;
+
+extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) winograd4_product_f32(
+    const float *__restrict__ v, const float *__restrict__ u, float *__restrict__ m, int count, int CP, int OP)
+{
+    __shared__ __align__(16) float shared[T::FLOATS];
+    typedef ByRow<T, T::BM, T::AP, 4> LV;
+    typedef ByCol<T, T::BN, T::BP, 4> LU;
+    const int down = (count + T::BM - 1) / T::BM;
+    const int m0 = (int)blockIdx.x % down * T::BM, n0 = (int)blockIdx.x / down * T::BN;
+    const size_t e = blockIdx.y;
+    v += e * count * CP, u += e * CP * OP, m += e * count * OP;
+    const Place<T> place;
+    Nothing none;
+    float acc[T::TM][T::TN];
+    product<T, LV, LU>(shared, Straight<T::BK>{0, CP}, (CP + T::BK - 1) / T::BK, Rows<LV, 0>(v, v, m0, count, CP, 0.0f),
+                       Cols<LU, 0>(u, u, n0, OP, OP, 0.0f), place, acc, none);
+    store_tile<T, 0>(place, acc, m0, n0, count, OP, Matrix{OP}, nullptr, nullptr, m, 0.0f);
+}
+#endif
+
+#ifdef OUTPUT
+extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
+    const float *__restrict__ m, const float *__restrict__ bias, const real *add, real *out, u8 *__restrict__ index,
+    int Ho, int Wo, int O, int OP, int th, int tw, int first, int count, unsigned image_mul, int image_shift,
+    unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift, float alpha)
+{
+    const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
+    const int o = at - t * OP;
+    if (t >= count || o >= O) return;
+    const Spot tile(first + t, th, tw, Divisor{image_mul, image_shift}, Divisor{row_mul, row_shift});
+    const size_t pitch = (size_t)count * OP;
+    float half[INNER][OUTER], r[INNER][INNER];
+#pragma unroll
+    for (int b = 0; b < OUTER; b++) {
+        float column[OUTER], y[INNER];
+#pragma unroll
+        for (int a = 0; a < OUTER; a++) column[a] = m[(a * OUTER + b) * pitch + at];
+        transform_back(column, y);
+#pragma unroll
+        for (int a = 0; a < INNER; a++) half[a][b] = y[a];
+    }
+#pragma unroll
+    for (int a = 0; a < INNER; a++) transform_back(half[a], r[a]);
+    const float b = bias ? bias[o] : 0.0f;
+#if POOL == 1
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int i = 2 * tile.i + e / 2, j = 2 * tile.j + e % 2, a = e / 2 * 2, c = e % 2 * 2;
+        u32 winner;
+        const float best = largest(r[a][c], r[a][c + 1], r[a + 1][c], r[a + 1][c + 1], winner);
+        if (i >= Ho / 2 || j >= Wo / 2) continue;
+        const size_t to = (size_t)((tile.n * (Ho / 2) + i) * (Wo / 2) + j) * O + o;
+        put(out + to, act_apply(ACT, best + b, alpha));
+        if (index) index[to] = (u8)winner;
+    }
+#else
+#pragma unroll
+    for (int e = 0; e < INNER * INNER; e++) {
+        const int i = INNER * tile.i + e / INNER, j = INNER * tile.j + e % INNER;
+        if (i >= Ho || j >= Wo) continue;
+        const size_t to = (size_t)((tile.n * Ho + i) * Wo + j) * O + o;
+        const float value = act_apply(ACT, r[e / INNER][e % INNER] + b, alpha);
+        put(out + to, add ? get(add + to) + value : value);
+    }
+#endif
+}
+#endif

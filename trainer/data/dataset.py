@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isqrt
+from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,10 +231,8 @@ def _rows(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _mapped(x: Any) -> bool:
     """Whether an array's bytes lie in a file."""
     while isinstance(x, np.ndarray):
-        if isinstance(x, np.memmap):
-            return True
         x = x.base
-    return False
+    return isinstance(x, mmap)
 
 
 def _read_only(array: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from . import blueprint as blueprints
 from . import checkpoint, loop
 from .base import BaseTrainer, Evaluation, fits
-from .data.augment import check_pictures
+from .data.augment import check_classes, check_pictures
 from .data.dataset import Dataset, Splits, mean_std, split
 from .data.known import KNOWN
 from .data.load import open_source
@@ -299,6 +299,7 @@ def _assemble(
     _check_fit(base, splits.train, data)
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
+        check_classes(spec, train.classes, blueprint.where)
     sets = [s for s in (train, validation, splits.test) if s is not None]
     made = fitted(machine, blueprint, settings, sets, common, saved)
     settings = made.settings

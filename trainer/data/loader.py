@@ -89,6 +89,11 @@ class CompressedDataLoader:
         self._steps = steps_per_epoch(ds.count, batch_size, drop_last)
         self._into = into
         self._spec = Augmentation(**read_augmentation(augmentation or {}, "augmentation"))
+        if self._spec.mixes:
+            raise UserError(
+                f"{dataset_path}: mixup and cutmix give each picture two labels, but a batch here has one.\n"
+                "  Leave them away, or train with edge-train."
+            )
         if not self._spec.idle:
             check_pictures(self._spec, ds.shape, str(dataset_path))
 

@@ -278,10 +278,10 @@ def _apply_in_full(
     middle = np.float32(0) if mean is None else np.asarray(mean, np.float32)
     for n, (mirror, upside_down, dy, dx, top, left) in enumerate(changes.rows()):
         values, blank = warp.sample(
-            pictures[n], int(cos[n]), int(sin[n]), dy, dx, spec.pad_mode == "reflect", upside_down, mirror
+            pictures[n], int(cos[n]), int(sin[n]), dy, dx, spec.pad_mode == "reflect", bool(upside_down), bool(mirror)
         )
         if spec.colors:
-            _color(values, middle, *tints[n], pictures.dtype == np.uint8)
+            _color(values, middle, tints[n], pictures.dtype == np.uint8)
         if mean is not None and std is not None:
             to_input(values[None], mean, std, out[n : n + 1])
         else:
@@ -300,8 +300,9 @@ def tint(spec: Augmentation, changes: Changes, pixels: bool) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _color(v: np.ndarray, middle: np.ndarray, light: Any, contrast: Any, saturation: Any, pixels: bool) -> None:
+def _color(v: np.ndarray, middle: Any, tint: np.ndarray, pixels: bool) -> None:
     """Change a picture's colours in place: saturation about its grey, contrast about the mean pixel, brightness."""
+    light, contrast, saturation = tint
     if v.shape[-1] == 3:
         grey = ((v[..., :1] + v[..., 1:2]) + v[..., 2:]) * np.float32(1 / 3)
         np.add((v - grey) * saturation, grey, out=v)

@@ -12,7 +12,7 @@ from test_augment import SEED, STEP_NUMBER, parsed, pictures, scale, step
 
 from litenet.trainer import losses
 from litenet.trainer.data import warp
-from litenet.trainer.data.augment import Augmentation, apply, augment, draw, tint
+from litenet.trainer.data.augment import Augmentation, apply, augment, color_factors, draw
 from litenet.trainer.data.batches import to_input
 from litenet.trainer.data.mix import STEPS, UNMIXED, Mix, draw_mix, mix
 from litenet.trainer.errors import UserError
@@ -24,7 +24,8 @@ SPECS = [
     Augmentation(rotate=180),
     Augmentation("both", 2, "reflect", 3, rotate=30, scale=0.75),
     Augmentation("alternate", 1, scale=0.4),
-    Augmentation("horizontal", brightness=0.3, contrast=0.5, saturation=1.0, cutout=2),
+    Augmentation("horizontal", brightness=0.3, contrast=0.5, saturation=1.0, tint=0.4, cutout=2),
+    Augmentation(tint=1.0),
     Augmentation(rotate=12, brightness=0.2, mixup=0.4),
     Augmentation("vertical", 1, cutmix=1.0),
     Augmentation(scale=0.2, saturation=0.5, mixup=1.0, cutmix=0.5),
@@ -113,29 +114,31 @@ def test_a_shift_with_a_zoom_of_one_is_the_shift_of_whole_pixels():
 
 
 def test_angles_zooms_and_tints_are_spread_evenly():
-    spec, n = Augmentation(rotate=45, scale=0.25, brightness=0.5, contrast=0.4, saturation=1.0), 40_000
+    spec, n = Augmentation(rotate=45, scale=0.25, brightness=0.5, contrast=0.4, saturation=1.0, tint=0.1), 40_000
     to = draw(spec, 3, 4, np.arange(n), 0, 5, 4)
-    columns = tint(spec, to, True)
+    columns = color_factors(spec, to, True)
     for values, low, high in (
         (to.angle * 360 / warp.TURN, -45, 45), (to.zoom / warp.ONE, 0.75, 1.25), (columns[:, 0], -127.5, 127.5),
-        (columns[:, 1], 0.6, 1.4), (columns[:, 2], 0, 2),
+        (columns[:, 1], 0.6, 1.4), (columns[:, 2], 0, 2), (columns[:, 3], 0.9, 1.1), (columns[:, 6], 0.9, 1.1),
     ):  # fmt: skip
+        low, high = np.float32(low), np.float32(high)
         assert low <= values.min() <= low + 0.01 * (high - low)
         assert high - 0.01 * (high - low) <= values.max() <= high
         counts = np.histogram(values, 10, (low, high))[0]
         assert np.abs(counts * 10 / n - 1).max() <= 0.08
     numbers = np.stack([to.angle, to.zoom, *columns.T, to.top, to.left]).astype(float)
-    assert np.abs(np.corrcoef(numbers) - np.eye(7)).max() <= 0.02
+    assert np.abs(np.corrcoef(numbers) - np.eye(len(numbers))).max() <= 0.02
 
 
 # ---- colours
 
 
 def test_colours_change_about_grey_and_about_the_mean_pixel():
-    x, spec = pictures(1, (4, 5, 3)), Augmentation(brightness=0.2, contrast=0.5, saturation=0.6)
+    x, spec = pictures(1, (4, 5, 3)), Augmentation(brightness=0.2, contrast=0.5, saturation=0.6, tint=0.3)
     mean, std = scale(3)
-    light, contrast, saturation = tint(spec, draw(spec, 1, 2, np.arange(1), 0, 4, 5), True)[0].astype(float)
-    v = x[0].astype(float)
+    factors = color_factors(spec, draw(spec, 1, 2, np.arange(1), 0, 4, 5), True)[0].astype(float)
+    light, contrast, saturation = factors[:3]
+    v = x[0].astype(float) * factors[3:6]
     grey = v.mean(-1, keepdims=True)
     v = grey + saturation * (v - grey)
     v = np.clip(mean + contrast * (v - mean) + light, 0, 255)

@@ -126,6 +126,7 @@ OPTION = _words(
         "scale": "zoom resizedcrop randomresizedcrop randomscale",
         "brightness": "light colorjitter",
         "saturation": "chroma",
+        "tint": "hue whitebalance channelshift",
         "mixup": "mix",
         "pad_mode": "mode paddingmode fill fillmode",
         "cutout": "erase erasing randomerasing holes",

@@ -41,6 +41,7 @@ FIELDS = (
     Field("brightness", "number", 0, 1, default=0.0, doc="adds up to this share of white to all pixels, or takes it"),
     Field("contrast", "number", 0, 1, default=0.0, doc="changes distances from the mean pixel by up to this share"),
     Field("saturation", "number", 0, 1, default=0.0, doc="changes distances from grey by up to this share"),
+    Field("tint", "number", 0, 1, default=0.0, doc="changes each channel by itself by up to this share: another light"),
     Field(
         "cutout", "whole", 0, 65535, default=0,
         doc="side of a square around a random pixel that becomes 0 after normalisation, that is the mean pixel",
@@ -72,6 +73,7 @@ class Augmentation:
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
+    tint: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
 
@@ -87,7 +89,7 @@ class Augmentation:
 
     @property
     def colors(self) -> bool:
-        return self.brightness > 0 or self.contrast > 0 or self.saturation > 0
+        return self.brightness > 0 or self.contrast > 0 or self.saturation > 0 or self.tint > 0
 
     @property
     def mixes(self) -> bool:
@@ -102,16 +104,16 @@ class Augmentation:
         """The largest angle, in 2^-24 turns, and the largest change of zoom, in 2^-16."""
         return round(self.rotate / 360 * warp.TURN), round(self.scale * warp.ONE)
 
-    def color_limits(self, pixels: bool) -> tuple[float, float, float]:
-        """The largest change of brightness (of bytes in their unit), of contrast and of saturation."""
-        return self.brightness * (255 if pixels else 1), self.contrast, self.saturation
+    def color_limits(self, pixels: bool) -> tuple[float, float, float, float]:
+        """The largest change of brightness (of bytes in their unit), of contrast, of saturation and of one channel."""
+        return self.brightness * (255 if pixels else 1), self.contrast, self.saturation, self.tint
 
 
 @dataclass(frozen=True)
 class Changes:
     """What happens to each of B samples, (B,) each: output pixel (i, j) comes from (i - dy, j - dx) of the picture, in
-    that order mirrored; pixels from (top, left) on are cut out. Turned and zoomed: see warp.py. light, contrast and
-    saturation are -1 .. 1, float32: what share of the largest change."""
+    that order mirrored; pixels from (top, left) on are cut out. Turned and zoomed: see warp.py. light, contrast,
+    saturation and tints (B, MOST_CHANNELS) are -1 .. 1, float32: what share of the largest change."""
 
     mirror: np.ndarray  # bool: left to right
     upside_down: np.ndarray  # bool
@@ -124,6 +126,7 @@ class Changes:
     light: np.ndarray
     contrast: np.ndarray
     saturation: np.ndarray
+    tints: np.ndarray
 
     def rows(self) -> Iterator[tuple[int, ...]]:
         """Sample by sample, as plain numbers."""
@@ -215,6 +218,7 @@ def draw(spec: Augmentation, seed: int, micro_step: int, indices: np.ndarray, ep
     tinted = rng.philox((place, *counter, rng.COLOR), key) if spec.colors else np.zeros_like(words)
     angle, zoom = spec.limits()
     light, contrast, saturation = ((tinted[:, :3] >> 8).astype(np.float32) * np.float32(2.0**-23) - 1).T
+    bytes_of = tinted[:, 3:] >> np.array([0, 8, 16, 24], np.uint32) & 255  # one for each channel
     return Changes(
         mirror,
         upside_down,
@@ -224,7 +228,7 @@ def draw(spec: Augmentation, seed: int, micro_step: int, indices: np.ndarray, ep
         _below(words[:, 3], W) - spec.cutout // 2,
         _below(turned[:, 0], 2 * angle + 1) - angle,
         _below(turned[:, 1], 2 * zoom + 1) - zoom + warp.ONE,
-        light, contrast, saturation,
+        light, contrast, saturation, (2 * bytes_of.astype(np.float32) - 255) / np.float32(255),
     )  # fmt: skip
 
 
@@ -274,14 +278,14 @@ def _apply_in_full(
     pictures: np.ndarray, spec: Augmentation, changes: Changes, mean: Any, std: Any, out: np.ndarray
 ) -> np.ndarray:
     cos, sin = warp.matrix(changes.angle, changes.zoom)
-    tints = tint(spec, changes, pictures.dtype == np.uint8)
+    factors = color_factors(spec, changes, pictures.dtype == np.uint8)
     middle = np.float32(0) if mean is None else np.asarray(mean, np.float32)
     for n, (mirror, upside_down, dy, dx, top, left) in enumerate(changes.rows()):
         values, blank = warp.sample(
             pictures[n], int(cos[n]), int(sin[n]), dy, dx, spec.pad_mode == "reflect", bool(upside_down), bool(mirror)
         )
         if spec.colors:
-            _color(values, middle, tints[n], pictures.dtype == np.uint8)
+            _color(values, middle, factors[n], pictures.dtype == np.uint8)
         if mean is not None and std is not None:
             to_input(values[None], mean, std, out[n : n + 1])
         else:
@@ -292,17 +296,19 @@ def _apply_in_full(
     return out
 
 
-def tint(spec: Augmentation, changes: Changes, pixels: bool) -> np.ndarray:
-    """float32 (B, 3): what is added, the factor of contrast, the factor of saturation."""
-    light, contrast, saturation = (np.float32(limit) for limit in spec.color_limits(pixels))
+def color_factors(spec: Augmentation, changes: Changes, pixels: bool) -> np.ndarray:
+    """float32 (B, 3 + MOST_CHANNELS): what is added, the factors of contrast, of saturation and of each channel."""
+    light, contrast, saturation, tint = (np.float32(limit) for limit in spec.color_limits(pixels))
     one = np.float32(1)
     columns = light * changes.light, one + contrast * changes.contrast, one + saturation * changes.saturation
-    return np.stack(columns, axis=1)
+    return np.concatenate([np.stack(columns, axis=1), one + tint * changes.tints], axis=1)
 
 
-def _color(v: np.ndarray, middle: Any, tint: np.ndarray, pixels: bool) -> None:
-    """Change a picture's colours in place: saturation about its grey, contrast about the mean pixel, brightness."""
-    light, contrast, saturation = tint
+def _color(v: np.ndarray, middle: Any, factors: np.ndarray, pixels: bool) -> None:
+    """Change a picture's colours in place: each channel, saturation about grey, contrast about the mean pixel,
+    brightness."""
+    light, contrast, saturation, *_ = factors
+    v *= factors[3 : 3 + v.shape[-1]]
     if v.shape[-1] == 3:
         grey = ((v[..., :1] + v[..., 1:2]) + v[..., 2:]) * np.float32(1 / 3)
         np.add((v - grey) * saturation, grey, out=v)

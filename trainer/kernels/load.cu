@@ -10,7 +10,7 @@
  *   that is outside the picture, or with `reflect` the pixel as far inside; then H - 1 - u, W - 1 - v if mirrored
  *   angle, zoom: the largest turn in 2^-24 of a full one and change of size in 2^-16; with either, (u, v) is turned
  *   about the middle as trainer/data/warp.py says, and the value is made of the four pixels around it
- *   light, contrast, saturation: the largest changes of colour, before normalisation
+ *   light, contrast, saturation, tint: the largest changes of colour, before normalisation
  *   With MIX, what the batch's sample rows - 1 - n has become is blended in, or put into a rectangle, as drawn->blend
  *   and its box say (trainer/data/mix.py)
  *   drawn: whose seed, micro-step and epoch the changes follow   numbers (rows) int32: the samples' places in the whole
@@ -51,12 +51,16 @@ enum { MIRROR = 1, UPSIDE_DOWN = 2, ALTERNATE = 4 }; /* bits of `flip` */
 
 typedef long long i64;
 
-struct Changes { int mirror, upside_down, dy, dx, top, left; i64 cos, sin; float light, contrast, saturation; };
+struct Changes {
+    int mirror, upside_down, dy, dx, top, left;
+    i64 cos, sin;
+    float light, contrast, saturation, tints[4];
+};
 
 /* What the kernels that augment take besides: augment.py's Augmentation, in its units. */
 #define WISHES int H, int W, int C, int flip, int translate, int reflect, int cutout, int angle, int zoom, \
-               float light, float contrast, float saturation
-#define WISHED H, W, C, flip, translate, reflect, cutout, angle, zoom, light, contrast, saturation
+               float light, float contrast, float saturation, float tint
+#define WISHED H, W, C, flip, translate, reflect, cutout, angle, zoom, light, contrast, saturation, tint
 
 /* A whole number from 0 to n - 1. */
 __device__ __forceinline__ u32 below(u32 word, u32 n) { return (u32)((u64)word * n >> 32); }
@@ -80,7 +84,7 @@ __device__ __forceinline__ void matrix(int angle, int zoom, i64 &cos, i64 &sin)
 
 __device__ __forceinline__ Changes changes(
     const Step *drawn, u32 n, u32 number, int flip, u32 translate, int cutout, int H, int W, int angle, int zoom,
-    float light, float contrast, float saturation)
+    float light, float contrast, float saturation, float tint)
 {
     const u32 low = drawn->seed[0], high = drawn->seed[1], side = 2 * translate + 1;
     const Words words = philox(n, drawn->micro[0], drawn->micro[1], STREAM_AUGMENT, low, high);
@@ -101,6 +105,11 @@ __device__ __forceinline__ Changes changes(
     to.light = __fmul_rn(light, either(tinted.w[0]));
     to.contrast = __fadd_rn(1.0f, __fmul_rn(contrast, either(tinted.w[1])));
     to.saturation = __fadd_rn(1.0f, __fmul_rn(saturation, either(tinted.w[2])));
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const float share = (float)((int)(tinted.w[3] >> 8 * c & 255) * 2 - 255) / 255.0f;
+        to.tints[c] = __fadd_rn(1.0f, __fmul_rn(tint, share));
+    }
 #endif
     return to;
 }
@@ -119,7 +128,7 @@ __device__ __forceinline__ int row_of(i64 u, int n, int reflect, int backwards)
     return backwards ? n - 1 - at : at;
 }
 
-enum { MOST_CHANNELS = 4 };
+enum { MOST_CHANNELS = 4 }; /* of augment.py */
 
 /* What output pixel (i, j) of one sample becomes: `out` has its C <= MOST_CHANNELS values. top: the largest value, 0
  * where values are not clipped. */
@@ -151,6 +160,9 @@ __device__ __forceinline__ void pixel(
         out[c] = sum * 1.52587890625e-5f;
     }
     if (tints) {
+#pragma unroll
+        for (int c = 0; c < MOST_CHANNELS; c++)
+            if (c < C) out[c] = __fmul_rn(out[c], to.tints[c]);
         const float grey = C == 3 ? __fmul_rn(out[0] + out[1] + out[2], 0.333333343267440796f) : 0.0f;
 #pragma unroll
         for (int c = 0; c < MOST_CHANNELS; c++) {
@@ -181,15 +193,15 @@ __device__ __forceinline__ void gather(
 {
     const u32 line = blockIdx.y * blockDim.x + threadIdx.x, pixels = H * W, stride = gridDim.y * blockDim.x;
     const int start = step ? step->cursor * batch : 0;
-    const bool turns = angle > 0 || zoom > 0, tints = light != 0.0f || contrast != 0.0f || saturation != 0.0f;
+    const bool turns = angle > 0 || zoom > 0, tints = light + contrast + saturation + tint > 0.0f;
     for (int n = blockIdx.x; n < rows; n += gridDim.x) {
         const int s = place_of(order, start, n, count);
         const Changes to = changes(drawn, n, numbers ? numbers[n] : s, flip, translate, cutout, H, W, angle, zoom,
-                                   light, contrast, saturation);
+                                   light, contrast, saturation, tint);
 #if MIX
         const int m = rows - 1 - n, other = place_of(order, start, m, count);
         const Changes beside = changes(drawn, m, numbers ? numbers[m] : other, flip, translate, cutout, H, W, angle,
-                                       zoom, light, contrast, saturation);
+                                       zoom, light, contrast, saturation, tint);
         const float own = drawn->blend;
 #endif
         for (u32 p = line; p < pixels; p += stride) {
@@ -242,7 +254,7 @@ __device__ __forceinline__ void gather(
     for (int n = blockIdx.x; n < rows; n += gridDim.x) {
         const int s = place_of(order, start, n, count);
         const Changes to = changes(drawn, n, numbers ? numbers[n] : s, flip, translate, cutout, H, W, angle, zoom,
-                                   light, contrast, saturation);
+                                   light, contrast, saturation, tint);
         const T *from = set + (size_t)s * pixels * C;
         real *out = x + (size_t)n * pixels * C;
         for (u32 p = line; p < pixels; p += stride) {

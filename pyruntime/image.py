@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_PIXELS = 64_000_000
 MAX_SIDE = 65_535  # what ln_preprocess takes
 MAX_FILE_BYTES = 512 << 20  # more than MAX_PIXELS of 16-bit RGBA
+BAND = 64  # rows brought to 8 bits at a time: the numbers in between are four times as large
 
 
 class Picture(NamedTuple):
@@ -114,7 +115,11 @@ def _finish(pixels: np.ndarray, header: sniff.Header) -> tuple[np.ndarray, str]:
         alpha = np.where(pixels == key, np.uint8(0), np.uint8(255))
     white = header.white or (65535 if pixels.dtype == np.uint16 else 255)
     if white != 255:
-        pixels = ((np.minimum(pixels, white).astype(np.uint32) * 255 + white // 2) // white).astype(np.uint8)
+        deep, pixels = pixels, np.empty(pixels.shape, np.uint8)
+        for at in range(0, len(deep), BAND):
+            band = np.minimum(deep[at : at + BAND], white).astype(np.uint32)
+            pixels[at : at + BAND] = (band * 255 + white // 2) // white
+        del deep
     if alpha is not None:
         pixels = np.dstack([pixels, alpha])
     if pixels.ndim == 2:

@@ -132,7 +132,7 @@ class _Worker(threading.Thread):
             self.process = subprocess.Popen(
                 [sys.executable, "-c", f"from {__name__} import serve; serve()"], text=True, encoding="utf-8",
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"},
             )  # fmt: skip
             assert self.process.stdin is not None
             self.process.stdin.write(self.first + "\n")
@@ -153,9 +153,6 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started it
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints does not get between the answers
-    import cv2
-
-    cv2.setNumThreads(1)
     module, settings = json.loads(sys.stdin.readline())
     function = import_module(module).Job(settings)
     for line in sys.stdin:

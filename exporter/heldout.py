@@ -10,6 +10,7 @@ import numpy as np
 from litenet.trainer.data.batches import to_input
 from litenet.trainer.data.dataset import Dataset, split
 from litenet.trainer.data.load import open_source
+from litenet.trainer.data.photos import Frame, PhotoOptions
 from litenet.trainer.data.pictures import to_frames
 from litenet.trainer.errors import UserError
 
@@ -40,17 +41,22 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
     wanted = data or source.data.get("source")
     if wanted is None:
         return _random(source, count, "random inputs (the weights come without data)")
+    photos = PhotoOptions(**(source.data.get("photos") or {}))
+    frame = Frame(source.graph.input_shape, source.blueprint.preprocessing, source.blueprint.labels)
     try:
-        splits = open_source(wanted, **fetch)
+        splits = open_source(wanted, photos=photos, frame=frame, **fetch)
     except UserError as error:
         if data is not None:
             raise
         reason = str(error).partition("\n")[0].rstrip(".")
         return _random(source, count, f"random inputs (give --data; {reason})")
-    chosen: Dataset = splits.test if splits.test is not None else _validation(splits.train, source)
+    chosen: Dataset | None = splits.test if splits.test is not None else splits.validation
+    chosen = chosen if chosen is not None else _validation(splits.train, source)
     which = "test" if splits.test is not None else "held-out"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)
-    some = to_frames(chosen.take(take), source.blueprint.preprocessing, source.graph.input_shape)
+    some = chosen.take(take)
+    if splits.preflight is None:
+        some = to_frames(some, source.blueprint.preprocessing, source.graph.input_shape)
     return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} samples of {chosen.name}")
 
 

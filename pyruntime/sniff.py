@@ -27,8 +27,9 @@ class Header:
     complete: bool = True
     orientation: int = 1
     gray_key: int | None = None  # PNG: the grey sample that means transparent, as stored
-    depth: int = 8  # PNG: bits a sample
+    depth: int = 8  # PNG, JPEG: bits a sample
     white: int | None = None  # PNM: the largest sample, where OpenCV does not scale by it
+    channels: int = 0  # JPEG: 1 grey, 3 colour, 4 inks; 0 elsewhere
 
 
 def read(data: bytes) -> Header:
@@ -136,8 +137,8 @@ def _jpeg(data: bytes) -> Header:
             found = None
             break
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and header is None:
-            height, width = unpack_from(">HH", data, at + 3)
-            header = Header("JPEG", width, height)
+            depth, height, width, channels = unpack_from(">BHHB", data, at + 2)
+            header = Header("JPEG", width, height, depth=depth, channels=channels)
         if marker == 0xE1 and data[at + 2 : at + 8] == b"Exif\0\0":
             orientation = _orientation(data[at + 8 : at + int.from_bytes(data[at : at + 2], "big")])
         at += int.from_bytes(data[at : at + 2], "big")

@@ -221,7 +221,8 @@ def test_a_large_batch_of_large_pictures_is_shared_by_many_blocks():
 @pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
 def test_the_kernel_compiles_without_spills(arch):
     for real in ("float", "Half"):
-        for defines in ({"AUGMENT": 1}, {"VEC": 4}, {"VEC": 1}):
+        augments = [{"AUGMENT": 1, "FULL": full, "MIX": mix} for full, mix in ((0, 0), (1, 0), (1, 1))]
+        for defines in (*augments, {"VEC": 4}, {"VEC": 1}):
             _, log = nvrtc.compile("load.cu", arch, defines | {"REAL": real})
             for kernel, used in nvrtc.resources(log).items():
                 assert used.spills == 0, f"{kernel} spills {used.spills} bytes on {arch}: {defines}"
@@ -259,7 +260,10 @@ def test_a_blueprint_says_what_happens_to_pictures(text, want):
         ("true", "augmentation is true, but a mapping is expected", "mapping is"),
         ('{"crop": 4}', 'the key "crop" is unknown; did you mean translate?', "augmentation takes flip, translate"),
         ('{"mirror": true}', "did you mean flip?", "augmentation takes"),
-        ('{"rotate": 3}', 'the key "rotate" is unknown.', "augmentation takes"),
+        ('{"rotate": 200}', "rotate is 200, but a number from 0 to 180 is expected", "turns about the middle"),
+        ('{"shear": 3}', 'the key "shear" is unknown.', "augmentation takes"),
+        ('{"rotation": 3}', "did you mean rotate?", "augmentation takes"),
+        ('{"mixup": 0.01}', "mixup is 0.01; below 0.05 hardly anything is mixed", "Use 0.2"),
         ('{"flip": "leftright"}', "did you mean horizontal?", "flip can be none, horizontal"),
         ('{"flip": 2}', "flip is 2, but one of none, horizontal", "mirrors half"),
         ('{"translate": 2, "pad_mode": "constant"}', "did you mean zero?", "pad_mode can be zero, reflect"),

@@ -18,6 +18,9 @@ WISHES = [
     pytest.param(CNN, {"flip": "both", "translate": 1, "cutout": 2}, {}, "u8", id="bytes"),
     pytest.param(CNN, ALTERNATE, {"accumulation": 2}, "u8", id="bytes, alternate flip, two at once"),
     pytest.param(CNN, ALTERNATE, {}, "f32", id="floats, alternate flip"),
+    pytest.param(CNN, {"rotate": 40, "scale": 0.3, "contrast": 0.4, "cutmix": 1.0}, {}, "u8", id="turned and cut in"),
+    pytest.param(CNN, {"flip": True, "brightness": 0.2, "mixup": 0.4}, {"accumulation": 2}, "f32", id="blended"),
+    pytest.param(MLP, {"mixup": 1, "cutmix": 1}, {}, "u8", id="bytes for a flat input, mixed"),
     pytest.param(MLP, ALTERNATE, {}, "u8", id="bytes for a flat input"),
     pytest.param(MLP, ALTERNATE, {}, "f32", id="floats for a flat input"),
 ]

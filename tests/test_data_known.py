@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from litenet.trainer.data import KNOWN, default_cache, open_source
+from litenet.trainer.data.dataset import _mapped
 from litenet.trainer.data.fetch import File
 from litenet.trainer.data.known import read_known
 from litenet.trainer.errors import UserError
@@ -223,6 +224,30 @@ def test_fashion_mnist_begins_as_published(tmp_path):
     splits = open_source("fashion-mnist", cache=tmp_path, fetch=False, folders=[REAL])
     assert splits.train.y[:5].tolist() == [9, 0, 0, 3, 0] and splits.test.y[:5].tolist() == [9, 2, 1, 1, 6]
     assert splits.train.labels[9] == "Ankle boot"
+
+
+def test_cifar10_is_unpacked_once_and_then_mapped(tmp_path):
+    home, draw = tmp_path / "cifar10", np.random.default_rng(1)
+    home.mkdir()
+    for stem in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        (home / f"{stem}.bin").write_bytes(draw.integers(0, 10, (4, 3073)).astype(np.uint8).tobytes())
+    unknown = {"cifar10": replace(KNOWN["cifar10"], hashes=None, mapped=False)}
+    plain = read_known("cifar10", tmp_path, fetch=False, table=unknown)
+    hashes = (plain.train.hash(), plain.test.hash())
+    opened = []
+    read = KNOWN["cifar10"].read
+    known = replace(KNOWN["cifar10"], hashes=hashes, read=lambda path: opened.append(path) or read(path))
+    for _ in range(2):
+        splits = read_known("cifar10", tmp_path, fetch=False, table={"cifar10": known})
+        assert (splits.train.hash(), splits.test.hash(), splits.train.name) == (*hashes, "cifar10")
+        assert _mapped(splits.train.x)
+    assert opened == [home]
+    assert left(home / "arrays") == ["test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
+    damaged = bytearray((home / "arrays" / "train_x.npy").read_bytes())
+    damaged[-1] ^= 1
+    (home / "arrays" / "train_x.npy").write_bytes(damaged)
+    assert read_known("cifar10", tmp_path, fetch=False, table={"cifar10": known}).train.hash() == hashes[0]
+    assert len(opened) == 2
 
 
 def test_digits_need_neither_cache_nor_network(tmp_path):

@@ -21,7 +21,7 @@ from . import blueprint_words as words
 from . import losses, optimizers, schedules
 from .blueprint_layers import Layer, check_name, read_layers
 from .blueprint_text import Node, fail, read
-from .data.augment import Augmentation, check_pictures, read_augmentation
+from .data.augment import Augmentation, check_mixing, check_pictures, read_augmentation
 from .fields import Field, Options, check, check_all, entries_of, read_options, show, unknown
 
 __all__ = ["Blueprint", "Layer", "Options", "check_train", "load", "parse", "train_settings"]
@@ -152,6 +152,7 @@ def parse(text: str, where: str = "blueprint", default_name: str = "model") -> B
     loss = _loss(entries.get("loss"), where)
     optimizer, rate = _optimizer(entries, where)
     train = _train(entries | rate, shape, where)
+    check_mixing(Augmentation(**train.get("augmentation") or {}), loss.type, where)
 
     resolved: dict[str, Any] = {"name": name}
     if "description" in entries:

@@ -122,6 +122,12 @@ OPTION = _words(
         "pad": "border",
         "flip": "mirror hflip vflip fliplr horizontalflip verticalflip randomhorizontalflip randomverticalflip",
         "translate": "pad padding padcrop shift crop randomcrop translation",
+        "rotate": "rotation degrees randomrotation angle turn",
+        "scale": "zoom resizedcrop randomresizedcrop randomscale",
+        "brightness": "light colorjitter",
+        "saturation": "chroma",
+        "tint": "hue whitebalance channelshift",
+        "mixup": "mix",
         "pad_mode": "mode paddingmode fill fillmode",
         "cutout": "erase erasing randomerasing holes",
     }

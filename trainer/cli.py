@@ -11,11 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from . import check_data
 from .errors import UserError
 
 EPILOG = """examples:
   edge-train examples/digits_cnn.json --data digits
   edge-train examples/mnist_cnn.json --data mnist --epochs 5
+  edge-train examples/tomato_cnn.json --data photos/
+  edge-train check-data photos/
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn
 """
@@ -24,11 +27,13 @@ EPILOG = """examples:
 def main(argv: list[str] | None = None) -> int:
     """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    plan = arguments[:1] == ["plan"]
-    parser = _plan_parser() if plan else _train_parser()
-    options = parser.parse_args(arguments[1:] if plan else arguments)
+    parsers = {"plan": (_plan_parser, _plan), "check-data": (check_data.parser, check_data.run)}
     try:
-        return _plan(options) if plan else _train(parser, options)
+        if arguments and arguments[0] in parsers:
+            make, work = parsers[arguments[0]]
+            return work(make().parse_args(arguments[1:]))
+        parser = _train_parser()
+        return _train(parser, parser.parse_args(arguments))
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1
@@ -49,8 +54,9 @@ def _train_parser() -> argparse.ArgumentParser:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("blueprint", nargs="?", help="the net, as JSON or YAML")
-    parser.add_argument("--data", metavar="SOURCE", help="digits, mnist, fashion-mnist, cifar10, a folder or a file")
+    parser.add_argument("--data", metavar="SOURCE", help="photos in a folder a class, digits, mnist, cifar10, ...")
     parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept (or looked for)")
+    check_data.add_photo_options(parser)
     parser.add_argument("--epochs", type=int, metavar="N")
     _common(parser)
     parser.add_argument("--lr", type=float, dest="learning_rate", metavar="X", help="learning rate")
@@ -115,11 +121,13 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     given = {name: getattr(options, name) for name in names}
     if options.preview is not None:
         blueprint = blueprints.load(options.blueprint)
-        sessions.preview(blueprint, options.data, given, options.preview, cache=options.data_dir)
+        more = {"photos": check_data.photo_options(options), "cache": options.data_dir}
+        sessions.preview(blueprint, options.data, given, options.preview, **more)
         print(f"{options.preview} shows what the net sees")
         return 0
     memory = None if options.memory is None else parse_bytes(options.memory)
     fetch = {"cache": options.data_dir, "machine": Machine(options.device, memory, options.fp16)}
+    fetch |= {"photos": check_data.photo_options(options), "progress": check_data.progress(options.quiet)}
     if options.resume is not None:
         session = sessions.resume(options.resume, given, options.data, **fetch)
     else:
@@ -136,6 +144,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         )
         for note in session.notes:
             print(note, file=sys.stderr)
+        if session.preflight is not None:
+            print("\n".join(session.preflight.lines()), file=sys.stderr)
         stored, shape = session.data["stored_shape"], session.data["shape"]
         if stored != shape:
             print(f"pictures of {_size(stored)} are fitted to {_size(shape)}, as on the device", file=sys.stderr)

@@ -25,6 +25,7 @@ from .base import BaseTrainer, Evaluation, Loss, Observer
 from .budget import Scheme
 from .data.augment import Augmentation
 from .data.dataset import Dataset
+from .data.mix import UNMIXED, Mix, draw_mix
 from .device_plan import EVERYWHERE, HISTORY, DevicePlanner
 from .errors import UserError
 from .fuse import for_kernels, without_training_only
@@ -215,7 +216,7 @@ class DeviceTrainer(BaseTrainer):
     def _step(self, work: Work, index: np.ndarray, group: int) -> None:
         self.optimizer.t += bool(group)
         self._kept = 0
-        self.send_step(index, group, len(self._pending))
+        self.send_step(index, group, len(self._pending), self._mix(work))
         if self.observer is None:
             self._replay(("train", work), lambda: self.pieces(work))
         else:
@@ -248,13 +249,20 @@ class DeviceTrainer(BaseTrainer):
         free = getattr(self.device, "free_bytes", None)
         return free is None or need <= 0.9 * free()
 
-    def send_step(self, index: np.ndarray, group: int, cursor: int) -> None:
+    def _mix(self, work: Work) -> Mix:
+        """How the batch is mixed with itself: drawn here, for the kernels that load it and take its loss."""
+        spec, shape = work.augment, work.source.shape
+        return UNMIXED if spec is None else draw_mix(spec, self.seed, self.micro_step, *shape[:2])
+
+    def send_step(self, index: np.ndarray, group: int, cursor: int, mix: Mix = UNMIXED) -> None:
         """The step's counters and the samples' numbers, in one copy."""
         step = np.zeros(1, calls_step.STEP)
         step["seed"] = [[self.seed & 0xFFFFFFFF, self.seed >> 32]]
         step["micro"] = [[self.micro_step & 0xFFFFFFFF, self.micro_step >> 32]]
         step["cursor"], step["t"], step["epoch"] = cursor, max(self.optimizer.t, 1), self.epoch
         step["lr"], step["grad_scale"] = self.optimizer.lr, 1 / max(group, 1)
+        step["share"], step["blend"] = mix.share, mix.blend
+        step["box"] = [[mix.top, mix.left, mix.height, mix.width]]
         block = np.concatenate([step.view(np.int32), index.astype(np.int32)])  # order stands right behind step
         self.device.upload(self.backend.address(self.plan, "step"), block)
 
@@ -282,7 +290,8 @@ class DeviceTrainer(BaseTrainer):
                 bounds = len(self.planner.bounds())
                 bound = backend.bind_update(plan, work.clip_value, work.clip_norm, bounds)
             elif launch.kind not in ("clip", "update"):
-                bound = backend.bind(plan, launch, work.rows, work.accumulate)
+                mixed = work.augment is not None and work.augment.mixes
+                bound = backend.bind(plan, launch, work.rows, work.accumulate, mixed)
             if bound:
                 out.append(Piece(launch.name, launch.kind, launch, bound))
         return out

@@ -22,7 +22,11 @@ Result = tuple[float, np.ndarray]
 
 
 def cross_entropy(
-    z: np.ndarray, t: np.ndarray, label_smoothing: float = 0.0, class_weights: np.ndarray | None = None
+    z: np.ndarray,
+    t: np.ndarray,
+    label_smoothing: float = 0.0,
+    class_weights: np.ndarray | None = None,
+    share: float = 1.0,
 ) -> Result:
     """Softmax and negative log-likelihood in one, without overflow, because the maximum is subtracted first.
 
@@ -31,6 +35,8 @@ def cross_entropy(
         dz_ic = (p_ic sum_c q_ic - q_ic) / W
     s is label_smoothing (Szegedy et al., CVPR 2016), w are class_weights (all 1 if None). As in PyTorch, the
     mean is weighted. A batch whose weights are all 0 has loss 0.
+    A batch that is mixed with itself in opposite order (data/mix.py) has a second class u_i = t_(N-1-i):
+        q_ic = w_c ((1 - s) (share [c = t_i] + (1 - share) [c = u_i]) + s / C)
     """
     rows, index = _rows(z), np.arange(t.size)
     t, C, s = t.reshape(-1), z.shape[-1], z.dtype.type(label_smoothing)
@@ -40,16 +46,24 @@ def cross_entropy(
     logp -= np.log(total)
     w = np.ones(C, z.dtype) if class_weights is None else np.asarray(class_weights, z.dtype)
     of_class = (1 - s) * w[t]  # q at the true class, without the smoothing
+    of_other = None
+    if share != 1:
+        of_class, of_other = of_class * z.dtype.type(share), of_class[::-1] * z.dtype.type(1 - share)
     each = -of_class * logp[index, t]
     q_sum = of_class
+    if of_other is not None:
+        each = each - of_other * logp[index, t[::-1]]
+        q_sum = q_sum + of_other
     if label_smoothing:
         each = each - (logp @ w) * (s / C)
-        q_sum = of_class + w.sum() * (s / C)
+        q_sum = q_sum + w.sum() * (s / C)
     W = float(w[t].sum(dtype=np.float64))
     if W == 0:
         return 0.0, np.zeros_like(z)
     dz = np.multiply(e, q_sum[:, None] / total, out=e)
     dz[index, t] -= of_class
+    if of_other is not None:
+        dz[index, t[::-1]] -= of_other
     if label_smoothing:
         dz -= w * (s / C)
     dz /= z.dtype.type(W)
@@ -133,14 +147,15 @@ FIELDS = {name: loss.fields for name, loss in LOSSES.items()}
 
 @dataclass(frozen=True)
 class BoundLoss:
-    """A loss with its settings: loss(z, t) -> (mean loss, dz)."""
+    """A loss with its settings: loss(z, t) -> (mean loss, dz). share: of a mixed batch, for cross_entropy only."""
 
     name: str
     settings: dict[str, Any]
     classification: bool
 
-    def __call__(self, z: np.ndarray, t: np.ndarray) -> Result:
-        return LOSSES[self.name].function(z, t, **self.settings)
+    def __call__(self, z: np.ndarray, t: np.ndarray, share: float = 1.0) -> Result:
+        mixed = {} if share == 1 else {"share": share}
+        return LOSSES[self.name].function(z, t, **self.settings, **mixed)
 
     def check_outputs(self, outputs: int, where: str) -> None:
         """Refuse settings that do not fit a network of so many outputs."""

@@ -16,10 +16,11 @@ import numpy as np
 from . import blueprint as blueprints
 from . import checkpoint, loop
 from .base import BaseTrainer, Evaluation, fits
-from .data.augment import check_pictures
+from .data.augment import check_classes, check_pictures
 from .data.dataset import Dataset, Splits, mean_std, split
 from .data.known import KNOWN
 from .data.load import open_source
+from .data.photos import Frame, PhotoOptions, summary
 from .data.pictures import to_frames
 from .errors import UserError
 from .graph import nhwc
@@ -28,6 +29,7 @@ from .settings import Settings, option, settings_for
 from .trainer import Trainer
 
 if TYPE_CHECKING:
+    from .data.preflight import Preflight
     from .device_trainer import DeviceTrainer
 
 
@@ -46,6 +48,7 @@ class Session:
     progress: loop.Progress
     remembered: dict[str, Any]  # about the machine: what a resumed run needs for the same bits
     notes: list[str]
+    preflight: Preflight | None = None  # what was found in a folder of photos
 
     def run(self, events: loop.Events, save_every: int = 0, debug_nan: bool = False) -> str:
         """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped". debug_nan: see
@@ -148,15 +151,18 @@ def start(
     given: dict[str, Any],
     folder: Path | None,
     machine: Machine | None = None,
+    photos: PhotoOptions | None = None,
     **fetch: Any,
 ) -> Session:
-    """A new run: everything is checked, and planned, before the folder is made."""
+    """A new run: everything is checked, and planned, before the folder is made. photos: how a folder of pictures is
+    split and where its frames are kept; the seed is the settings'."""
     settings = settings_for(blueprint, given)
     if folder is not None and any((folder / name).exists() for name in ("best.npz", "last.npz")):
         raise UserError(
             f"{folder} holds a run already.\n  Go on with it by --resume {folder}, or choose another folder with --out."
         )
-    found = open_source(source, **fetch)
+    photos = replace(photos or PhotoOptions(), seed=settings.seed)
+    found = open_source(source, photos=photos, frame=frame_for(blueprint), **fetch)
     splits = _framed(found, blueprint)
     mean, std = _normalisation(blueprint, splits.train)
     data = {
@@ -168,6 +174,7 @@ def start(
         "stored_shape": list(found.train.x.shape[1:]),
         "shape": list(splits.train.x.shape[1:]),
         "picture": splits.train.is_picture,
+        "photos": None if found.preflight is None else photos.lasting(),
         "labels": list(blueprint.labels or splits.train.labels or []) or None,
         "mean": mean,
         "std": std,
@@ -177,10 +184,11 @@ def start(
 
 
 def resume(
-    path: Path, given: dict[str, Any], source: str | None = None, machine: Machine | None = None, **fetch: Any
-) -> Session:
+    path: Path, given: dict[str, Any], source: str | None = None, machine: Machine | None = None,
+    photos: PhotoOptions | None = None, **fetch: Any,
+) -> Session:  # fmt: skip
     """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data. The data may
-    have moved: `source` is then where they are now."""
+    have moved: `source` is then where they are now. photos: only where they are kept counts."""
     folder = path if path.is_dir() else path.parent
     saved = checkpoint.load(folder / "last.npz" if path.is_dir() else path)
     meta = saved.meta
@@ -196,7 +204,11 @@ def resume(
     if given.get("epochs") is not None:
         settings = replace(settings, epochs=blueprints.check_train("epochs", given["epochs"], option("epochs")))
     data = meta["data"] | ({"source": _lasting(source)} if source is not None else {})
-    splits = open_source(data["source"], **({"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}))
+    kept = PhotoOptions(**(data.get("photos") or {}))
+    photos = replace(kept, cache=photos.cache or kept.cache, workers=photos.workers) if photos is not None else kept
+    more: dict[str, Any] = {"photos": photos, "frame": frame_for(saved.blueprint)}
+    more |= {"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}
+    splits = open_source(data["source"], **more)
     if splits.train.hash() != data["hash"]:
         raise UserError(
             f"{data['source']}: the data are not those the run in {folder} was started with "
@@ -215,16 +227,21 @@ def resume(
     return session
 
 
-def preview(blueprint: blueprints.Blueprint, source: str, given: dict[str, Any], path: Path, **fetch: Any) -> None:
+def preview(
+    blueprint: blueprints.Blueprint, source: str, given: dict[str, Any], path: Path,
+    photos: PhotoOptions | None = None, **fetch: Any,
+) -> None:  # fmt: skip
     """Write a PNG file that shows what the net would see in training (data/preview.py). Makes no run folder."""
     from .data.preview import preview as draw
 
     if path.suffix.lower() != ".png":
         raise UserError(f"{path}: the preview is a PNG picture.\n  Give it a name that ends in .png.")
     settings = settings_for(blueprint, given)
-    train = _framed(open_source(source, **fetch), blueprint).train
+    photos = replace(photos or PhotoOptions(), seed=settings.seed)
+    found = _framed(open_source(source, photos=photos, frame=frame_for(blueprint), **fetch), blueprint)
+    train = found.train
     mean, std = _normalisation(blueprint, train)
-    if settings.validation_split:
+    if settings.validation_split and found.validation is None:
         train = split(train, settings.validation_split, settings.seed)[0]
     spec = settings.make_augmentation()
     if spec is not None:
@@ -234,8 +251,15 @@ def preview(blueprint: blueprints.Blueprint, source: str, given: dict[str, Any],
     checkpoint.write_atomically(path, lambda file: file.write(data))
 
 
+def frame_for(blueprint: blueprints.Blueprint) -> Frame:
+    """What photos are made into for this net."""
+    return Frame(nhwc(blueprint.input_shape), blueprint.preprocessing, blueprint.labels)
+
+
 def _framed(splits: Splits, blueprint: blueprints.Blueprint) -> Splits:
-    """Pictures fitted to the net's input by the runtime's own preprocessing, as on the device."""
+    """Pictures fitted to the net's input by the runtime's own preprocessing, as on the device; photos are already."""
+    if splits.preflight is not None:
+        return splits
     shape, wishes = nhwc(blueprint.input_shape), blueprint.preprocessing
     test = splits.test
     return Splits(to_frames(splits.train, wishes, shape), None if test is None else to_frames(test, wishes, shape))
@@ -258,7 +282,9 @@ def _assemble(
     saved: dict[str, Any] | None = None,
 ) -> Session:
     train, validation = splits.train, None
-    if settings.validation_split:
+    if splits.validation is not None:
+        validation = splits.validation
+    elif settings.validation_split:
         train, validation = split(train, settings.validation_split, settings.seed)
     common: dict[str, Any] = {
         "batch_size": settings.batch_size,
@@ -273,6 +299,7 @@ def _assemble(
     _check_fit(base, splits.train, data)
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
+        check_classes(spec, train.classes, blueprint.where)
     sets = [s for s in (train, validation, splits.test) if s is not None]
     made = fitted(machine, blueprint, settings, sets, common, saved)
     settings = made.settings
@@ -282,9 +309,12 @@ def _assemble(
         raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
     config = {"blueprint": blueprint.resolved, "settings": settings.as_dict(), "data": data}
     write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    if splits.preflight is not None:
+        parts = Splits(train, splits.test, validation)
+        write_text(folder / "photos.json", json.dumps(summary(splits.preflight, parts), indent=1) + "\n")
     return Session(
         folder, blueprint, settings, made.trainer, train, validation, splits.test, data, progress, made.remembered,
-        made.notes,
+        made.notes, splits.preflight,
     )  # fmt: skip
 
 

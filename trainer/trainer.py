@@ -25,8 +25,9 @@ import numpy as np
 from . import blueprint as blueprints
 from .backends.numpy import NumpyBackend
 from .base import BaseTrainer, answers, check_sample
-from .data.augment import augment
+from .data.augment import Augmentation, augment
 from .data.batches import to_input
+from .data.mix import draw_mix
 from .fuse import without_training_only
 from .graph import Graph
 from .init import fill
@@ -129,8 +130,9 @@ class Trainer(BaseTrainer):
         return metrics
 
     @quiet()
-    def micro(self, x: np.ndarray, y: np.ndarray, accumulate: bool = False) -> dict[str, float]:
+    def micro(self, x: np.ndarray, y: np.ndarray, accumulate: bool = False, share: float = 1.0) -> dict[str, float]:
         """Forward, loss and backward of one (micro-)batch; with accumulate, gradients add to the earlier ones.
+        share: of each sample's own label, where x is mixed with itself in opposite order (data/mix.py).
 
         With update="immediate" each tensor is updated as soon as its gradient is complete.
         """
@@ -146,7 +148,7 @@ class Trainer(BaseTrainer):
                 self.load(self.plan, x)
                 self.backend.array(self.plan, "target", rows)[...] = answers(self.loss, self.target, y, rows)
             elif launch.kind == "loss":
-                metrics = self._loss(launch, rows)
+                metrics = self._loss(launch, rows, share)
             elif launch.kind in ("forward", "again", "sum", "backward"):
                 self.backend.run(self.plan, launch, rows, self.seed, self.micro_step, accumulate)
             elif launch.kind == "update" and launch.group:
@@ -169,7 +171,8 @@ class Trainer(BaseTrainer):
         if spec is not None:
             scale = self._scale(x.shape[-1]) if x.dtype == np.uint8 else (None, None)
             x = augment(x, spec, self.seed, self.micro_step, index, self.epoch, *scale)
-        metrics = self.micro(x, data.y[index], accumulate=not first)
+        mixed = {"share": self._share(spec, x)} if spec is not None and spec.mixes else {}
+        metrics = self.micro(x, data.y[index], accumulate=not first, **mixed)
         metrics |= {"samples": len(index), "updated": group > 0}
         if group and self.update_mode == "end":
             gradients = self.gradients
@@ -182,6 +185,9 @@ class Trainer(BaseTrainer):
                 gradients *= gradients.dtype.type(settings.clip_norm / norm)
             self.optimizer.update(self.model.weights, gradients)
         self._finished.append(metrics)
+
+    def _share(self, spec: Augmentation, x: np.ndarray) -> float:
+        return draw_mix(spec, self.seed, self.micro_step, *x.shape[1:3]).share
 
     def collect(self, wait: bool) -> list[dict[str, float]]:
         """The figures of the steps since the last call. A device may keep them back until it is asked to wait."""
@@ -197,10 +203,10 @@ class Trainer(BaseTrainer):
         """Mean and standard deviation of each channel, for bytes."""
         return self.mean or (0.0,) * channels, self.std or (255.0,) * channels
 
-    def _loss(self, launch: Launch, rows: int) -> dict[str, float]:
+    def _loss(self, launch: Launch, rows: int, share: float) -> dict[str, float]:
         z = self.backend.array(self.plan, launch.reads["z"], rows)
         t = self.backend.array(self.plan, launch.reads["target"], rows)
-        loss, dz = self.loss(z, t)
+        loss, dz = self.loss(z, t) if share == 1 else self.loss(z, t, share)
         predicted = self.loss.predictions(z, t)
         metrics = {"loss": loss}
         if predicted is not None:

@@ -167,8 +167,11 @@ class DeviceBackend:
 
     # ---- launches
 
-    def bind(self, plan: Plan, launch: Launch, rows: int, accumulate: bool = False) -> list[Bound]:
-        """The kernel calls of a forward, again, loss, sum or backward launch, with addresses."""
+    def bind(
+        self, plan: Plan, launch: Launch, rows: int, accumulate: bool = False, mixed: bool = False
+    ) -> list[Bound]:
+        """The kernel calls of a forward, again, loss, sum or backward launch, with addresses. mixed: the batch is mixed
+        with itself (data/mix.py)."""
         names = dict(launch.reads)
         if launch.kind == "backward":
             names |= {f"d:{role}": name for role, name in launch.writes.items() if role != "scratch"}
@@ -180,15 +183,17 @@ class DeviceBackend:
         state = {name for name, p in plan.graph.params.items() if not p.trainable}
         written = {*launch.writes.values(), *(state if launch.kind == "forward" and plan.training else ())}
         keeps = [role for role, name in names.items() if name not in written]
-        return self.resolve(plan, self._calls(plan, launch, rows, accumulate), names, keeps=keeps)
+        return self.resolve(plan, self._calls(plan, launch, rows, accumulate, mixed), names, keeps=keeps)
 
-    def _calls(self, plan: Plan, launch: Launch, rows: int, accumulate: bool) -> list[Call]:
+    def _calls(self, plan: Plan, launch: Launch, rows: int, accumulate: bool, mixed: bool) -> list[Call]:
         graph, sms, half = plan.graph, self.device.sms, plan.storage == "f16"
         if launch.kind == "sum":
             return calls_step.sum_calls(rows * prod(plan.values[launch.writes["y"]].shape[1:]), sms, half)
         if launch.kind == "loss":
             history, width, _ = plan.view("history")[1]
-            return calls_step.loss_calls(self.loss, rows, graph.output_shape, self.classes, history, width, half)
+            return calls_step.loss_calls(
+                self.loss, rows, graph.output_shape, self.classes, history, width, half, mixed
+            )
         assert launch.node is not None
         more = {"adds": frozenset(launch.adds), "accumulate": accumulate, "want": wanted(launch)}
         s = shapes(graph, launch.node, rows, sms, half=half, **more)

@@ -8,18 +8,24 @@ Answers are class numbers, int64 (N,), or float32 targets, (N,) or (N, ...).
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isqrt
-from typing import Any
+from mmap import mmap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import rng
 from ..errors import UserError
 
+if TYPE_CHECKING:
+    from .preflight import Preflight
+
 CHUNK = 1 << 22  # values looked at in one go, so that a check never doubles the memory of the set
+MAPPED = 1 << 30  # bytes above which a part of a mapped array is not brought into memory
 MOST_CLASSES = 65536  # a larger class number is a mistake in the file, such as an identifier read as a class
 
 
@@ -33,6 +39,8 @@ class Dataset:
     name: str = "data"
     source: str = ""
     origin: np.ndarray | None = field(default=None, repr=False)  # the samples' numbers in the set they were taken from
+    group: np.ndarray | None = field(default=None, repr=False)  # whole numbers (N,): equal ones are not split apart
+    files: np.ndarray | None = field(default=None, repr=False)  # texts (N,): the pictures' names below the source
 
     def __post_init__(self) -> None:
         where = self.source or self.name
@@ -86,15 +94,20 @@ class Dataset:
         """The samples at these indices, in that order, as a data set of its own (a copy)."""
         rows = np.asarray(indices)
         origin = np.arange(len(self.x)) if self.origin is None else self.origin
-        return replace(self, x=self.x[rows], y=self.y[rows], labels=self.labels, origin=origin[rows])
+        group, files = (None if a is None else a[rows] for a in (self.group, self.files))
+        return replace(self, x=_rows(self.x, rows), y=self.y[rows], origin=origin[rows], group=group, files=files)
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """What a source holds: the samples to learn from, and the ones it keeps apart for testing, if any."""
+    """What a source holds: the samples to learn from, and the ones it keeps apart for testing, if any.
+
+    validation: where the source itself says which. preflight: of photos, whose pictures are then what the net sees."""
 
     train: Dataset
     test: Dataset | None = None
+    validation: Dataset | None = None
+    preflight: Preflight | None = None
 
 
 def mean_std(ds: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -121,27 +134,46 @@ def mean_std(ds: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return mean, std
 
 
-def split(ds: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+def split(ds: Dataset, fraction: float, seed: int, stream: int = rng.SPLIT) -> tuple[Dataset, Dataset]:
     """(train, validation): `fraction` of each class, to within one sample, is set apart, chosen by the seed.
 
-    Both parts keep the order of ds, and every class stays in training. Targets are split as one group.
+    Both parts keep the order of ds, and every class stays in training. Targets are split as one class. Samples of one
+    ds.group stay together, so that the share of a class is met only as far as its groups allow.
     """
     if not 0 < fraction < 1:
         raise UserError(
             f"the validation fraction is {fraction}; give a share between 0 and 1, such as 0.1 for a tenth"
         )
-    group = ds.y if ds.y.dtype == np.int64 else np.zeros(ds.count, np.int64)
+    kind = ds.y if ds.y.dtype == np.int64 else np.zeros(ds.count, np.int64)
     chosen = np.zeros(ds.count, bool)
-    for k, amount in enumerate(_shares(np.bincount(group), fraction)):
-        members = np.flatnonzero(group == k)
-        if amount:
-            chosen[members[rng.permutation(seed, rng.SPLIT, k, len(members))[:amount]]] = True
+    for k, amount in enumerate(_shares(np.bincount(kind), fraction)):
+        members = np.flatnonzero(kind == k)
+        if amount and ds.group is None:
+            chosen[members[rng.permutation(seed, stream, k, len(members))[:amount]]] = True
+        elif amount and ds.group is not None:
+            _choose_groups(chosen, ds.group, members, amount, seed, stream, k)
     if not chosen.any():
         raise UserError(
             f"{ds.source or ds.name}: a validation fraction of {fraction} of {ds.count} samples is "
             "less than one; choose a larger fraction or give more samples"
         )
     return ds.take(np.flatnonzero(~chosen)), ds.take(np.flatnonzero(chosen))
+
+
+def _choose_groups(
+    chosen: np.ndarray, group: np.ndarray, members: np.ndarray, amount: int, seed: int, stream: int, k: int
+) -> None:
+    """Choose whole groups of class k, in random order, until `amount` of its samples are chosen or no group fits. One
+    is chosen at least, but never all."""
+    names, sizes = np.unique(group[members], return_counts=True)
+    order = rng.permutation(seed, stream, k, len(names))
+    taken = int(chosen[members].sum())
+    for place in order:
+        if taken + sizes[place] <= amount and not chosen[members[group[members] == names[place]]].any():
+            chosen[group == names[place]] = True
+            taken += int(sizes[place])
+    if taken == 0 and len(names) > 1:
+        chosen[group == names[int(sizes.argmin())]] = True
 
 
 def _shares(counts: np.ndarray, fraction: float) -> list[int]:
@@ -181,6 +213,26 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
     step = max(1, CHUNK // max(1, rows[0].size))
     for at in range(0, len(rows), step):
         yield rows[at : at + step]
+
+
+def _rows(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """x[rows]. Of a large array that lies in a file the rows go to a nameless file too, not into memory."""
+    need = x.nbytes // max(len(x), 1) * len(rows)
+    if need <= MAPPED or not _mapped(x) or rows.dtype == bool:
+        return x[rows]
+    with tempfile.TemporaryFile() as file:
+        out = np.memmap(file, x.dtype, "w+", shape=(len(rows), *x.shape[1:]))
+    step = max(1, CHUNK // max(1, x[0].size))
+    for at in range(0, len(rows), step):
+        out[at : at + step] = x[rows[at : at + step]]
+    return out
+
+
+def _mapped(x: Any) -> bool:
+    """Whether an array's bytes lie in a file."""
+    while isinstance(x, np.ndarray):
+        x = x.base
+    return isinstance(x, mmap)
 
 
 def _read_only(array: Any) -> np.ndarray:

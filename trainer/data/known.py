@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from . import cifar, idx
 from .dataset import Splits
 from .digits import read_digits
 from .fetch import File, Progress, fetch_file
+from .mapped import open_mapped, write_mapped
 
 DIGITS = tuple("0123456789")
+MAPPED = "arrays"  # the folder beside a set's files that has it unpacked
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Known:
     files: tuple[File, ...] = ()
     mirrors: tuple[str, ...] = ()  # addresses that end in /; a file's name follows
     hashes: tuple[str, str] | None = None
+    mapped: bool = False  # whether it is worth unpacking once, into files that are mapped
 
 
 def default_cache() -> Path:
@@ -166,6 +170,7 @@ KNOWN: dict[str, Known] = {
             ),
             ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
             ("7fa2f6368d11e5af", "d0c8db2cca675c87"),
+            mapped=True,
         ),
     )
 }
@@ -186,11 +191,15 @@ def read_known(
     """
     known = table[name]
     home = Path(cache or default_cache()) / name
+    if known.mapped:
+        found_mapped = open_mapped(home / MAPPED, lambda splits: _hashes(splits) == known.hashes, known.labels, name)
+        if found_mapped is not None:
+            return found_mapped
     places = [home, *(place for folder in folders for place in (Path(folder) / name, Path(folder)))]
     for place in places:
         found = known.locate(place)
         if found is not None:
-            return _read(known, found)
+            return _kept(known, _read(known, found), home)
     tried = []
     if fetch:
         try:
@@ -205,7 +214,7 @@ def read_known(
                 if tried:
                     break
         else:
-            return _read(known, known.locate(home) or home)
+            return _kept(known, _read(known, known.locate(home) or home), home)
     wanted = ", ".join(f"{file.name} ({file.size} bytes)" for file in known.files)
     raise UserError(
         f"{name}: not on this machine (looked in {', '.join(str(place) for place in places)}) and "
@@ -214,9 +223,23 @@ def read_known(
     )
 
 
+def _hashes(splits: Splits) -> tuple[str, str]:
+    return splits.train.hash(), splits.test.hash() if splits.test else ""
+
+
+def _kept(known: Known, splits: Splits, home: Path) -> Splits:
+    """The set, from now on mapped, if it is one that should be and the cache can be written."""
+    if not known.mapped:
+        return splits
+    with suppress(UserError):
+        write_mapped(home / MAPPED, splits)
+        return open_mapped(home / MAPPED, lambda _: True, known.labels, known.name) or splits
+    return splits
+
+
 def _read(known: Known, path: Path) -> Splits:
     splits = known.read(path)
-    found = (splits.train.hash(), splits.test.hash() if splits.test else "")
+    found = _hashes(splits)
     if known.hashes is not None and found != known.hashes:
         raise UserError(
             f"{path}: this is not {known.name}: the hashes of its contents are {' and '.join(found)}, "

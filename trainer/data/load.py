@@ -1,4 +1,4 @@
-"""One door to all data: a known name, a folder, or a file."""
+"""One door to all data: a known name, a folder, a file, or photos."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from .dataset import Splits
 from .fetch import Progress
 from .known import KNOWN, read_known
 from .npz import read_npz
+from .photo_list import is_photos
+from .photos import Frame, PhotoOptions, open_photos
 
 HINT = (
-    "give a known set ({known}), a folder with IDX or CIFAR-10 files, or one .npz, .gz, .tar.gz or .bin file"
+    "give a known set ({known}), a folder with one folder of pictures a class, a CSV of path,label, a folder with IDX "
+    "or CIFAR-10 files, or one .npz, .gz, .tar.gz or .bin file"
 )
 
 
@@ -25,13 +28,18 @@ def open_source(
     folders: Sequence[Path] = (),
     progress: Progress | None = None,
     layout: str | None = None,
+    photos: PhotoOptions | None = None,
+    frame: Frame | None = None,
 ) -> Splits:
     """The samples behind `source`; a string that is a known name means that set (./mnist is a folder).
 
-    `cache`, `fetch`, `folders` and `progress` are for known sets (known.py), `layout` is for .npz (npz.py).
+    `cache`, `fetch` and `folders` are for known sets (known.py), `layout` is for .npz (npz.py), `photos` and `frame`
+    for folders of pictures (photos.py). progress(what, done, of) is called while something takes time.
     """
     path = Path(source).expanduser()
     try:
+        if holds_photos(source):
+            return open_photos(path, photos or PhotoOptions(), frame or Frame(), progress)
         if isinstance(source, str) and source.lower() in KNOWN:
             return read_known(source.lower(), cache, fetch, folders, progress)
         if path.is_dir():
@@ -41,6 +49,16 @@ def open_source(
     except OSError as fault:
         raise UserError(f"{fault.filename or path}: cannot be read ({fault.strerror or fault})") from fault
     raise UserError(f"{source}: no such data set, folder or file{_meant(source)}; {_hint()}")
+
+
+def holds_photos(source: str | Path) -> bool:
+    """Whether this is a folder of photos, or a list of them, and none of the other kinds of data."""
+    path = Path(source).expanduser()
+    if isinstance(source, str) and source.lower() in KNOWN or not path.exists():
+        return False
+    if path.is_dir() and (idx.any_present(path) or cifar.locate(path) is not None):
+        return False
+    return is_photos(path)
 
 
 def _folder(path: Path) -> Splits:

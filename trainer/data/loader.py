@@ -10,7 +10,7 @@ uint8 also loses nothing, while float16 rounds a normalised value by up to 1/32 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ..errors import UserError
 from .augment import Augmentation, augment, check_pictures, read_augmentation
 from .batches import epoch_order, steps_per_epoch, to_input
 from .load import open_source
+from .photos import Frame, PhotoOptions
 
 DTYPES = ("uint8", "float16", "float32")
 CENTRE = 127.5  # normalize: bytes 0..255 become -1..1
@@ -43,7 +44,9 @@ class CompressedDataLoader:
     in floats must run from 0 to 1 for it). `into`, float32 (batch_size, ...), is written by every batch in
     place of fresh memory: a view of an arena, say. The batches then share it, and each is valid until the
     next. `augmentation` is what a blueprint's key of that name holds, {"flip": True, "translate": 2} for example:
-    pictures then change anew in each batch (augment.py).
+    pictures then change anew in each batch (augment.py). Of a folder of photos (photos.py), `shape` (channels, height,
+    width) is what they are brought to, if they are not all of one size, and `cache` where they are kept; all that are
+    not in a folder `test` are dealt out.
     """
 
     def __init__(
@@ -56,8 +59,11 @@ class CompressedDataLoader:
         drop_last: bool = True,
         into: np.ndarray | None = None,
         augmentation: Mapping[str, Any] | None = None,
+        shape: Sequence[int] | None = None,
+        cache: str | Path | None = None,
     ) -> None:
-        ds = open_source(dataset_path).train
+        frame = None if shape is None else Frame((*shape[1:], shape[0]))
+        ds = open_source(dataset_path, photos=PhotoOptions(test_split=0, cache=cache), frame=frame).train
         pixels = ds.x.dtype == np.uint8
         lo, hi = ds.x.min(), ds.x.max()
         if dtype not in DTYPES or (dtype == "uint8" and not pixels):
@@ -83,6 +89,11 @@ class CompressedDataLoader:
         self._steps = steps_per_epoch(ds.count, batch_size, drop_last)
         self._into = into
         self._spec = Augmentation(**read_augmentation(augmentation or {}, "augmentation"))
+        if self._spec.mixes:
+            raise UserError(
+                f"{dataset_path}: mixup and cutmix give each picture two labels, but a batch here has one.\n"
+                "  Leave them away, or train with edge-train."
+            )
         if not self._spec.idle:
             check_pictures(self._spec, ds.shape, str(dataset_path))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..data.augment import Augmentation
-from .call import Arg, Call, Int, Kernel, Ref, blocks, constants
+from .call import Arg, Call, Float, Int, Kernel, Ref, blocks, constants
 from .grids import MAX_Y, THREADS, flat, vector
 
 FLIPS = {"none": 0, "horizontal": 1, "vertical": 2, "both": 3, "alternate": 4}  # the bits load.cu reads
@@ -45,7 +45,9 @@ def load_calls(
     grid, block = (rows, min(blocks(pixels, 4 * THREADS), MAX_Y), 1), (min(THREADS, 32 * blocks(pixels, 32)), 1, 1)
     own: tuple[Arg, ...] = (
         Int(words), Ref("step"), Ref("numbers"), Int(H), Int(width), Int(C), Int(FLIPS[augment.flip]),
-        Int(augment.translate), Int(augment.pad_mode == "reflect"), Int(augment.cutout),
+        Int(augment.translate), Int(augment.pad_mode == "reflect"), Int(augment.cutout), *map(Int, augment.limits()),
+        *map(Float, augment.color_limits(dtype == "u8")),
     )  # fmt: skip
-    kernel = Kernel("load.cu", f"load_augmented_{dtype}_f32", constants(AUGMENT=1, **real))
+    macros = constants(AUGMENT=1, FULL=int(augment.in_full), MIX=int(augment.mixes), **real)
+    kernel = Kernel("load.cu", f"load_augmented_{dtype}_f32", macros)
     return [Call(kernel, grid, block, (*common, *own))]

@@ -29,7 +29,10 @@ STEP = np.dtype(
         ("t", "<i4"),  # from 1: the update under way
         ("lr", "<f4"),
         ("grad_scale", "<f4"),
-        ("pad", "<u4", 7),
+        ("share", "<f4"),
+        ("blend", "<f4"),
+        ("box", "<i4", 4),
+        ("pad", "<u4"),
         ("epoch", "<u4"),  # from 0
     ]
 )
@@ -49,11 +52,13 @@ def scaling() -> np.ndarray:
 
 
 def loss_calls(
-    loss: BoundLoss, N: int, shape: Shape, classes: bool, history: int, width: int = 0, half: bool = False
-) -> list[Call]:
+    loss: BoundLoss, N: int, shape: Shape, classes: bool, history: int, width: int = 0, half: bool = False,
+    mixed: bool = False,
+) -> list[Call]:  # fmt: skip
     """z (N, *shape) -> dz, and the figures of the batch into the role "history" (history, width, HISTORY_ROW). classes:
     the target holds class numbers, else values as many as z. width: loss_blocks of the most samples there may be, 0: of
-    these. half: z and dz are stored in half precision, and dz is multiplied by the loss scale."""
+    these. half: z and dz are stored in half precision, and dz is multiplied by the loss scale. mixed: a batch was mixed
+    with itself in opposite order, which cross_entropy takes."""
     settings, R, C = loss.settings, N * prod(shape[:-1]), shape[-1]
     log_g = _loss_lanes(C, classes).bit_length() - 1
     z, dz, target = Ref("z"), Ref("dz"), Ref("target")
@@ -63,7 +68,7 @@ def loss_calls(
     if loss.name == "cross_entropy":
         weights = Ref("class_weights" if settings.get("class_weights") is not None else "")
         smoothing = Float(settings.get("label_smoothing", 0.0))
-        name, args = loss.name, (z, target, weights, dz, *figures, *sizes, smoothing)
+        name, args = loss.name, (z, target, weights, dz, *figures, *sizes, smoothing, Int(mixed))
     elif loss.name == "logit_margin":
         name, args = loss.name, (z, target, dz, *figures, *sizes, Float(settings.get("m", 0.3)))
     elif classes:

@@ -292,7 +292,8 @@ __device__ __forceinline__ Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, 
 /* [0, 1) in multiples of 2^-24, exact. */
 __device__ __forceinline__ float uniform(u32 word) { return (float)(word >> 8) * 5.9604644775390625e-8f; }
 
-enum { STREAM_SHUFFLE = 1, STREAM_SPLIT = 2, STREAM_INIT = 3, STREAM_DROPOUT = 4, STREAM_AUGMENT = 5, STREAM_FLIP = 6 };
+enum { STREAM_SHUFFLE = 1, STREAM_SPLIT = 2, STREAM_INIT = 3, STREAM_DROPOUT = 4, STREAM_AUGMENT = 5, STREAM_FLIP = 6,
+       STREAM_WARP = 16, STREAM_COLOR = 17 };
 
 /* ---- what changes from step to step: 64 bytes, written by the host alone ---- */
 
@@ -303,7 +304,10 @@ struct Step {
     int t;            /* number of the update under way, from 1, those skipped included */
     float lr;         /* its learning rate */
     float grad_scale; /* 1 / micro-batches of this update */
-    u32 pad[7];
+    float share;      /* of a sample's own label, where batches are mixed; else 1 */
+    float blend;      /* of its own pixels outside the box; else 1 */
+    int box[4];       /* top, left, height, width of what is the other sample's */
+    u32 pad;
     u32 epoch;        /* from 0: augmentation's alternate flip depends on it */
 };
 

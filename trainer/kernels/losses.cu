@@ -1,6 +1,7 @@
 /* losses: the mean loss of a batch, its gradient and the number of right answers in one launch (formulas: losses.py).
  *   cross_entropy   l = -sum_c q_c log p_c, p = softmax(z), q_c = w_c ((1 - s) [c = t] + s / C), loss = sum l / W,
  *                   W = sum w_t, dz_c = (p_c sum q - q_c) / W; a batch with W = 0 has loss and gradient 0
+ *                   mixed: [c = t] becomes share [c = t] + (1 - share) [c = u], share of `step`, u = t of row R - 1 - r
  *   logit_margin    l = max(0, m - z_t + max_(c != t) z_c), dz = -1/R at t and 1/R at the first such c where l > 0
  *   mse             mean (z - y)^2, dz = 2 (z - y) / (R C)
  *   bce             mean max(z, 0) - z y + log(1 + e^-|z|), dz = (sigmoid(z) - y) / (R C)
@@ -48,19 +49,22 @@ __device__ __forceinline__ Groups groups_of(int log_g)
 struct RowLoss { float each; bool right; };
 
 /* Cross entropy of one row z, by all lanes of a group; width: C, or 0 past the end. dz = (p sum q - q) * inverse, and
- * dz may be z. w: class weights, NULL: all 1. */
-__device__ __forceinline__ RowLoss cross_entropy_row(const real *z, real *dz, int width, int t, const float *w,
-                                                     float smoothing, float spread, float inverse, int lane, int size)
+ * dz may be z. w: class weights, NULL: all 1. u: the second class, -1: none; share: of the first. */
+__device__ __forceinline__ RowLoss cross_entropy_row(const real *z, real *dz, int width, int t, int u, float share,
+                                                     const float *w, float smoothing, float spread, float inverse,
+                                                     int lane, int size)
 {
     Peak peak = {-infinity(), 0x7fffffff};
-    float zt = 0.0f, total = 0.0f, ws = 0.0f, wz = 0.0f;
+    float zt = 0.0f, zu = 0.0f, total = 0.0f, ws = 0.0f, wz = 0.0f;
     for (int c = lane; c < width; c += size) {
         const float v = get(z + c);
         if (v > peak.top) peak = {v, c};
         if (c == t) zt = v;
+        if (c == u) zu = v;
     }
     peak = group_peak(peak, size);
     zt = group_sum(zt, size);
+    if (u >= 0) zu = group_sum(zu, size);
     for (int c = lane; c < width; c += size) {
         const float v = get(z + c) - peak.top, wc = w ? w[c] : 1.0f;
         total += expf(v);
@@ -68,8 +72,14 @@ __device__ __forceinline__ RowLoss cross_entropy_row(const real *z, real *dz, in
         wz = fmaf(wc, v, wz);
     }
     total = group_sum(total, size);
-    const float log_total = logf(total), own = (1.0f - smoothing) * (w && width ? w[t] : 1.0f);
+    const float log_total = logf(total), whole = (1.0f - smoothing) * (w && width ? w[t] : 1.0f);
+    const float own = u < 0 ? whole : whole * share;
+    const float second = u < 0 ? 0.0f : (1.0f - smoothing) * (w && width ? w[u] : 1.0f) * (1.0f - share);
     float each = -own * (zt - peak.top - log_total), q = own;
+    if (u >= 0) {
+        each -= second * (zu - peak.top - log_total);
+        q += second;
+    }
     if (smoothing > 0.0f) {
         ws = group_sum(ws, size);
         wz = group_sum(wz, size);
@@ -80,6 +90,7 @@ __device__ __forceinline__ RowLoss cross_entropy_row(const real *z, real *dz, in
     for (int c = lane; c < width; c += size) {
         float d = expf(get(z + c) - peak.top) * q;
         if (c == t) d -= own;
+        if (c == u) d -= second;
         if (smoothing > 0.0f) d -= (w ? w[c] : 1.0f) * spread;
         put(dz + c, d * inverse);
     }
@@ -117,9 +128,10 @@ __device__ __forceinline__ float scale_of(const Scaling *scaling) { return scali
 
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy_f32(
     const real *z, const int *__restrict__ target, const float *__restrict__ w, real *dz, FIGURES, int R, int C,
-    int log_g, float smoothing)
+    int log_g, float smoothing, int mixed)
 {
     __shared__ float boxes[64];
+    const float share = mixed ? step->share : 1.0f;
     const float W = batch_weight(target, w, R, boxes); /* every block sums the whole batch: no other launch is needed */
     const float inverse = W > 0.0f ? 1.0f / W : 0.0f, spread = smoothing / (float)C, scale = scale_of(scaling);
     const Groups rows = groups_of(log_g);
@@ -127,9 +139,10 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_f32(
     int right = 0;
     for (int first = rows.warp_row; first < R; first += rows.all) {
         const int r = first + rows.mine, width = r < R ? C : 0, t = r < R ? target[r] : 0;
+        const int u = mixed ? r < R ? target[R - 1 - r] : 0 : -1;
         const size_t at = (size_t)r * C;
-        const RowLoss row = cross_entropy_row(z + at, dz + at, width, t, w, smoothing, spread, inverse * scale,
-                                              rows.lane, rows.size);
+        const RowLoss row = cross_entropy_row(z + at, dz + at, width, t, u, share, w, smoothing, spread,
+                                              inverse * scale, rows.lane, rows.size);
         if (width && rows.lane == 0) {
             sum += row.each;
             right += row.right;

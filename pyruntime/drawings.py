@@ -43,7 +43,9 @@ class Drawer:
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink()
-            raise ImageError(f"{path} could not be written ({error.strerror}); name a folder by --explain-out.") from None
+            raise ImageError(
+                f"{path} could not be written ({error.strerror}); name a folder by --explain-out."
+            ) from None
         self.drawn.add(path)
         return {"file": str(path), "label": label(self.engine, k), "layer": self.map.layer}
 

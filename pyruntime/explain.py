@@ -7,7 +7,7 @@ then a class's score is followed back through the weights alone:
     map[i,j] = max(0, sum_c a_c F[i,j,c]),   a_c = mean over i,j of g at F[i,j,c]
 
 With one linear layer on a global average that is the map of Zhou et al. (CVPR 2016); in general it is Grad-CAM
-(Selvaraju et al., ICCV 2017), since g is the gradient. Nets that end otherwise raise Unexplained.
+(Selvaraju et al., ICCV 2017), since g is the gradient. Nets that end otherwise raise UnexplainedError.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .errors import ModelError
 from .preprocess import Preprocessing
 
 CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
+PASSES = ("linear", "flatten", "reshape", "global_avg_pool", "activation")
 SQUEEZES = ("softmax", "sigmoid")  # at the end: they change the size of a score, not what speaks for it
 SLOPES = ("none", "relu", "relu6", "leaky_relu")  # activations whose slope their output tells
 PANEL, QUAD = 16, 4  # of the weights' layout: FORMAT.md, "Weights"
@@ -30,14 +31,14 @@ STRENGTH = 0.65  # how far the map's colour covers the picture where the map is 
 SMALLEST, LARGEST = 256, 1024  # pixels of an overlay's longer side
 
 
-class Unexplained(ModelError):
+class UnexplainedError(ModelError):
     """A net whose answers cannot be followed back to places without a gradient."""
 
 
 class Step(NamedTuple):
-    """One operator between the feature map and the score. index: of the operator in the program."""
+    """One operator between the feature map and the score. place: of the operator in the program."""
 
-    index: int
+    place: int
     op: str
     activation: str
     alpha: float
@@ -45,40 +46,35 @@ class Step(NamedTuple):
 
 
 class ClassMap:
-    """ClassMap(engine).of(x, k) is the map of class k. Raises Unexplained at once where there can be none."""
+    """ClassMap(engine).of(x, k) is the map of class k. Raises UnexplainedError at once where there can be none."""
 
     def __init__(self, engine: InferenceEngine):
         self.engine = engine
+        if len(engine.outputs) > 1 or len(engine.output_shape) != 1:
+            raise UnexplainedError(f"{engine.name}: --explain needs one row of scores for an output.")
+        if not any(layer.op in (*CONVOLUTIONS, "embed_projection") for layer in engine.layers):
+            raise UnexplainedError(f"{engine.name} has no convolution, so its answers come from no place of a picture.")
         records = [_record(engine, i) for i in range(len(engine.layers))]
         made = {record.output: i for i, record in enumerate(records)}
-        if len(engine.outputs) > 1 or len(engine.output_shape) != 1:
-            raise Unexplained(f"{engine.name}: --explain needs one row of scores for an output.")
         self.steps: list[Step] = []
-        at, top = len(records) - 1, True
-        while True:
-            layer, record = engine.layers[at], records[at]
-            if len(layer.shape) == 3 and prod(layer.shape[:2]) > 1:
-                break
-            activation = layer.activation
-            if top and (layer.op == "softmax" or activation in SQUEEZES):
-                activation = "none"
-            top = top and layer.op in ("softmax", "activation")
-            if layer.op not in ("linear", "flatten", "reshape", "global_avg_pool", "activation", "softmax") or (
-                activation not in SLOPES or (layer.op == "softmax" and self.steps) or len(layer.shape) == 2
-            ):
-                what = layer.op if activation in SLOPES else activation
-                raise Unexplained(
-                    f"{engine.name}: {layer.name} ({what}) lies between the last feature map and the answer, and can "
-                    "be followed back only with a gradient; the report of edge-train has it."
-                )
-            self.steps.append(Step(at, layer.op, activation, _alpha(layer.op, record), record))
-            source = record.inputs[0]
-            if source not in made:
-                raise Unexplained(f"{engine.name} has no convolution, so its answers come from no place of a picture.")
-            at = made[source]
-        if not _after_convolution(engine, records, made, at):
-            raise Unexplained(f"{engine.name} has no convolution, so its answers come from no place of a picture.")
+        at = len(records) - 1
+        while not _is_map(engine.layers[at].shape):
+            self.steps.append(self._step(at, records[at]))
+            at = made[records[at].inputs[0]]  # the input itself comes before a convolution, which is no step
         self.at, self.layer = at, engine.layers[at].name
+
+    def _step(self, at: int, record: Any) -> Step:
+        """The operator as a step on the way back, or UnexplainedError."""
+        layer, last = self.engine.layers[at], all(step.op in ("softmax", "activation") for step in self.steps)
+        activation = "none" if last and layer.activation in SQUEEZES else layer.activation
+        passes = layer.op in PASSES or (last and layer.op == "softmax")
+        if passes and activation in SLOPES and len(layer.shape) != 2:
+            return Step(at, layer.op, activation, _alpha(layer.op, record), record)
+        what = layer.op if activation in SLOPES else activation
+        raise UnexplainedError(
+            f"{self.engine.name}: {layer.name} ({what}) lies between the last feature map and the answer, and can be "
+            "followed back only with a gradient; the report of edge-train has it."
+        )
 
     def of(self, x: np.ndarray, k: int) -> np.ndarray:
         """x: one prepared input. float32 (h,w), scaled to 0..1; all 0 where nothing spoke for the class."""
@@ -90,7 +86,7 @@ class ClassMap:
         else:
             g[k] = 1
         for step in self.steps:
-            g = g * _slope(step, traced[step.index].array.reshape(-1))
+            g = g * _slope(step, traced[step.place].array.reshape(-1))
             if step.op == "linear":
                 g = _through(self.engine, step.record, g)
         # a global average gives each place the same share of g, which the scaling below takes out again
@@ -100,17 +96,8 @@ class ClassMap:
         return (found / most if most > 0 else found).astype(np.float32)
 
 
-def _after_convolution(engine: InferenceEngine, records: list[Any], made: dict[int, int], at: int) -> bool:
-    waiting, seen = [at], set[int]()
-    while waiting:
-        i = waiting.pop()
-        if engine.layers[i].op in CONVOLUTIONS:
-            return True
-        if i not in seen:
-            seen.add(i)
-            record = records[i]
-            waiting += [made[t] for t in record.inputs[0 : record.n_inputs] if t in made]
-    return False
+def _is_map(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and prod(shape[:2]) > 1
 
 
 def _record(engine: InferenceEngine, index: int) -> Any:

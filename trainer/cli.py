@@ -6,6 +6,7 @@ A thin shell: parse, call, print. Results go to standard output, the rest to sta
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -18,17 +19,36 @@ EPILOG = """examples:
   edge-train examples/mnist_cnn.json --data mnist --epochs 5
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn
+  edge-train evaluate mnist_cnn.bin --data mnist
+  edge-train compare runs/mnist_cnn runs/mnist_cnn-2
 """
 
 
 def main(argv: list[str] | None = None) -> int:
     """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] and arguments[0] in LATER:
+        return _later(arguments)
     plan = arguments[:1] == ["plan"]
     parser = _plan_parser() if plan else _train_parser()
     options = parser.parse_args(arguments[1:] if plan else arguments)
     try:
-        return _plan(options) if plan else _train(parser, options)
+        return _plan(options) if plan else _train(parser, options, arguments)
+    except UserError as error:
+        print(f"edge-train: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+LATER = ("report", "evaluate", "compare")  # what is asked of runs and models that are there
+
+
+def _later(arguments: list[str]) -> int:
+    from .report.commands import COMMANDS
+
+    try:
+        return COMMANDS[arguments[0]](arguments[1:])
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1
@@ -45,7 +65,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def _train_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "edge-train", description="Train a blueprint. `edge-train plan` tells the memory it needs without training.",
+        "edge-train",
+        description="Train a blueprint. `edge-train plan` tells the memory it needs without training; `edge-train "
+        "report`, `evaluate` and `compare` look at what came of it.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("blueprint", nargs="?", help="the net, as JSON or YAML")
@@ -69,6 +91,8 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--profile-only", action="store_true", help="write that page and end (in runs/NAME-profile)")
     parser.add_argument("--debug-nan", action="store_true", help="name what made the first NaN or infinity; slower")
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help="also save after every N updates")
+    parser.add_argument("--no-report", action="store_true", help="leave report.html away at the end of the run")
+    parser.add_argument("--tensorboard", action="store_true", help="also write event files for TensorBoard")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and the result")
     return parser
 
@@ -92,7 +116,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, arguments: list[str]) -> int:
     if options.resume is None and (options.blueprint is None or options.data is None):
         parser.error("give a blueprint and --data, or --resume RUN")
     if options.resume is not None and options.blueprint is not None:
@@ -106,10 +130,13 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
-    from .loop import Events
+    from .loop import Events, Progress
     from .machine import Machine
     from .memory import parse_bytes
+    from .report import board, environment
 
+    if options.tensorboard:
+        board.check()
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
              "validation_split", "early_stopping", "seed")  # fmt: skip
     given = {name: getattr(options, name) for name in names}
@@ -143,23 +170,41 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         _profile(session)
         if options.profile_only:
             return 0
+    device = getattr(session.trainer, "device", None)
+    environment.record(session.folder, shlex.join(["edge-train", *arguments]), device.name if device else "cpu")
+    events_file = board.Board(session.folder, session.progress.epoch) if options.tensorboard else None
     display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
     stopping = _StopOnSignal()
-    events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
+
+    def ended(progress: Progress, row: dict[str, Any]) -> None:
+        display.epoch(progress, row)
+        if events_file is not None:
+            events_file.epoch(row)
+
+    events = Events(step=display.step, epoch=ended, stop=lambda: stopping.asked)
     try:
         with stopping:
             result = session.run(events, options.save_every, options.debug_nan)
     finally:
         display.close()
+        if events_file is not None:
+            events_file.close()
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
-    tested = session.test_best()
+    tested = session.test_best(scores=not options.no_report)
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
+    if not options.no_report:
+        from .report.evaluate import of_session
+        from .report.page import report
+
+        path = report(session.folder, of_session(session, tested))
+        if not options.quiet:
+            print(f"{path} shows the run", file=sys.stderr)
     return 0
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import blueprint as blueprints
 from .. import checkpoint
 from ..base import BaseTrainer, Evaluation, fits
 from ..data.batches import to_input
@@ -47,17 +46,19 @@ def evaluate(model: Path, source: str | None, which: str | None, device: str = "
 
 
 def of_session(session: Session, found: Evaluation | None) -> Judged | None:
-    """The best checkpoint of a run that has just ended, whose weights the trainer holds. found: with scores, what it
-    said about the test set; without a test set, the samples held out are asked. None: there are neither."""
+    """The best checkpoint of a run that has just ended. found: what it said about the test set, with scores, while the
+    trainer still holds its weights; without, it is asked, about the samples held out where there is no test set. None:
+    there are neither."""
     chosen, what = session.validation, "held-out"
     if session.test is not None:
         chosen, what = replace(session.test, origin=None), "test"
     if chosen is None:
         return None
-    where = str(checkpoint.run_checkpoint(session.folder))
+    saved = checkpoint.load(session.folder)
     if found is None or found.scores is None:
+        session.trainer.load_arrays(saved.arrays, saved.where)
         found = session.trainer.evaluate(chosen.x, chosen.y, scores=True)
-    return _by_trainer(session.trainer, session.data, chosen, found, where, what)
+    return _by_trainer(session.trainer, session.data, chosen, found, saved.where, what)
 
 
 # ---- a checkpoint
@@ -219,12 +220,12 @@ def _bin_frames(path: Path, ds: Dataset, index: np.ndarray) -> np.ndarray:
 
 def _bin_maps(path: Path, ds: Dataset, index: np.ndarray, classes: np.ndarray) -> np.ndarray | str:
     from litenet.pyruntime import InferenceEngine
-    from litenet.pyruntime.explain import ClassMap, Unexplained
+    from litenet.pyruntime.explain import ClassMap, UnexplainedError
 
     with InferenceEngine(path) as engine:
         try:
             drawn = ClassMap(engine)
-        except Unexplained as reason:
+        except UnexplainedError as reason:
             return str(reason)
         return np.stack([drawn.of(prepared(engine, ds.x[i]), int(k)) for i, k in zip(index, classes, strict=True)])
 

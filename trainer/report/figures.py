@@ -28,7 +28,7 @@ LEAST = 1e-12  # a probability counts as no less in the log loss
 
 @dataclass(frozen=True)
 class Bin:
-    """Samples whose confidence lies in (low, high]. confidence, accuracy: means over them, None where there are none."""
+    """Samples whose confidence lies in (low, high]. confidence, accuracy: their means, None where there are none."""
 
     low: float
     high: float

@@ -27,7 +27,9 @@ from ..graph import Graph, Node
 from ..ops import OPS, parameters
 
 CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
-NOTHING = "a map of what it looked at needs a convolution, or an embed_projection at the start, and this net has neither"
+NOTHING = (
+    "a map of what it looked at needs a convolution, or an embed_projection at the start, and this net has neither"
+)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,10 @@ def test_the_samples_held_out_are_those_of_the_run(here, capsys):  # noqa: F811
     found = evaluated(capsys, "run", "--split", "validation")
     assert found["data"] == "3 held-out samples of pictures"
     row = json.loads((here / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    if json.loads((here / "run" / "metrics.jsonl").read_text().splitlines()[0])["selection_loss"] < row["selection_loss"]:
+    if (
+        json.loads((here / "run" / "metrics.jsonl").read_text().splitlines()[0])["selection_loss"]
+        < row["selection_loss"]
+    ):
         row = json.loads((here / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert found["accuracy"] == row["validation_accuracy"]
     assert found["log_loss"] == pytest.approx(row["validation_loss"], abs=1e-6)
@@ -153,7 +156,9 @@ def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
     assert "there is no such file" in mistake(capsys, "nowhere")
     assert "holds weights alone" in mistake(capsys, _weights(here))
     assert "has a test set of its own" in mistake(capsys, "run", "--split", "all")
-    assert "a .bin does not say which samples" in mistake(capsys, "net.bin", "--data", "pictures.npz", "--split", "validation")
+    assert "a .bin does not say which samples" in mistake(
+        capsys, "net.bin", "--data", "pictures.npz", "--split", "validation"
+    )
     np.savez("large.npz", x=np.zeros((4, 5), np.float32), y=np.arange(4) % 3)
     for model in ("run", "net.bin"):
         assert "values, but those of large have 5" in mistake(capsys, model, "--data", "large.npz", "--split", "all")

@@ -19,7 +19,8 @@ from litenet.trainer.report.gradcam import explainer
 
 HEADS = {
     "average and linear": [{"type": "global_avg_pool"}, {"type": "linear", "out_features": 21}],
-    "average, linear, softmax": [{"type": "global_avg_pool"}, {"type": "linear", "out_features": 5}, {"type": "softmax"}],
+    "average, linear, softmax": [{"type": "global_avg_pool"}, {"type": "linear", "out_features": 5},
+                                 {"type": "softmax"}],
     "rows": [{"type": "flatten"}, {"type": "linear", "out_features": 19, "activation": "relu"},
              {"type": "linear", "out_features": 18, "activation": "leaky_relu", "alpha": 0.2},
              {"type": "linear", "out_features": 4, "activation": "relu6"}, {"type": "linear", "out_features": 3}],
@@ -191,15 +192,16 @@ def test_what_cannot_be_explained_or_written_is_one_sentence(place, capfd):
     code, out, err = run(capfd, "mlp.bin", "photos/a.png", "--explain")
     assert (code, out) == (1, [])
     assert err == ["edge-infer: mlp.bin: --explain draws on pictures, but this model takes values."]
-    (place / "flat.bin").write_bytes(bins.Bin((4, 4, 1), bins.GRAY).add("flatten").add("linear", out_features=3).bytes())
+    (place / "flat.bin").write_bytes(
+        bins.Bin((4, 4, 1), bins.GRAY).add("flatten").add("linear", out_features=3).bytes()
+    )
     code, out, err = run(capfd, "flat.bin", "photos/a.png", "--explain")
     assert (code, out) == (1, [])
     assert err == ["edge-infer: flat.bin has no convolution, so its answers come from no place of a picture."]
     (place / "file").write_text("")
     code, _, err = run(capfd, "colors.bin", "photos/a.png", "--explain-out", "file/below")
     assert code == 1
-    assert err == [
-        "edge-infer: file/below/a.png.explain.png could not be written (Not a directory); name a folder by --explain-out."
-    ]
+    reason = "could not be written (Not a directory); name a folder by --explain-out."
+    assert err == [f"edge-infer: file/below/a.png.explain.png {reason}"]
     code, _, err = run(capfd, "colors.bin", "--info", "--explain")
     assert (code, err[-1].endswith("--explain needs a picture")) == (2, True)

@@ -1,4 +1,4 @@
-"""Figures against numbers worked out by hand: confusion, precision, recall, F1, log loss, calibration, worst mistakes."""
+"""Figures against numbers worked out by hand: confusion, precision, recall, log loss, calibration, worst mistakes."""
 
 from math import log
 

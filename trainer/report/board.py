@@ -28,7 +28,10 @@ class Board:
                 "--tensorboard needs the package tensorboardX, which is not installed.\n"
                 '  Run: pip install "litenet[tensorboard]", or leave it away; report.html has the same curves.'
             ) from None
-        self.writer = SummaryWriter(str(folder / FOLDER), purge_step=epochs + 1 if epochs else None)
+        # the suffix: two starts within a second would else write the same file
+        self.writer = SummaryWriter(
+            str(folder / FOLDER), purge_step=epochs + 1 if epochs else None, filename_suffix=f".{epochs}"
+        )
 
     def epoch(self, row: dict[str, Any]) -> None:
         """row: the metrics of an epoch (loop.py); its "layers", where there are some, a scalar for each figure."""

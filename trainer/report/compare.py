@@ -41,13 +41,13 @@ def compare(folders: Sequence[Path], out: Path) -> list[str]:
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The folders' names, with so many of their parents as make them different."""
-    full = [folder.resolve().parts for folder in folders]
+    """The folders' names, with so many parents as make them different; numbered where one occurs twice."""
+    full = [folder.resolve().parts[1:] for folder in folders]
     for depth in range(1, max(map(len, full)) + 1):
         names = ["/".join(parts[-depth:]) for parts in full]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{name} ({i})" for i, name in enumerate(names, 1)]
+        if len(set(names)) == len(set(full)):
+            return names if len(set(full)) == len(full) else [f"{name} ({i})" for i, name in enumerate(names, 1)]
+    return [str(folder) for folder in folders]
 
 
 def outcomes(runs: Sequence[Run]) -> dict[str, list[str]]:

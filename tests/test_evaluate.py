@@ -2,16 +2,20 @@
 
 import json
 import re
+from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import pytest
 from test_edge_train import NET, changed, here, train  # noqa: F401  (a fixture)
 
 from litenet.exporter.cli import main as edge_export
-from litenet.pyruntime import InferenceEngine
+from litenet.pyruntime import InferenceEngine, decode
 from litenet.trainer.cli import main
+from litenet.trainer.data.dataset import Dataset, Splits
 from litenet.trainer.data.load import open_source
 from litenet.trainer.data.pictures import LAYOUTS
+from litenet.trainer.report import evaluate_bin
 
 
 def made(here, **more):  # noqa: F811
@@ -129,6 +133,30 @@ def test_classes_are_matched_by_name(here, capsys):  # noqa: F811
     assert found["confusion"] == plain["confusion"]
     assert found["notes"] == ["renamed names its classes otherwise (a, ...) than the model (left, ...): "
                               "they are compared by number"]  # fmt: skip
+
+
+def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here, capsys, monkeypatch):  # noqa: F811
+    made(here, preprocessing={"fit": "crop", "invert": "always"})
+    (here / "photos").mkdir()
+    test, names = open_source("pictures.npz").test, [f"{i}.png" for i in range(9)]
+    large = [np.pad(x.repeat(5, 0).repeat(5, 1), ((0, 0), (13, 13), (0, 0)), constant_values=99) for x in test.x]
+    for name, picture in zip(names, large, strict=True):
+        cv2.imwrite(str(here / "photos" / name), picture)
+
+    @dataclass(frozen=True, eq=False)
+    class Photos(Dataset):
+        files: np.ndarray | None = None
+
+    frames = Photos(np.zeros_like(test.x), test.y, name="photos", files=np.array(names))  # whatever they are kept as
+    monkeypatch.setattr(evaluate_bin, "open_source", lambda source, **fetch: Splits(frames, frames))
+    found = evaluated(capsys, "net.bin", "--data", "photos")
+    engine = InferenceEngine("net.bin")
+    answers = [engine.predict_image(*decode(here / "photos" / name)).argmax() for name in names]
+    assert found["accuracy"] == np.mean(answers == test.y)
+    assert [sum(row) for row in zip(*found["confusion"], strict=True)] == np.bincount(answers, minlength=3).tolist()
+    assert {w["sample"] for w in found["worst"]} <= set(names)
+    (here / "photos" / "4.png").unlink()
+    assert "4.png does not exist" in mistake(capsys, "net.bin", "--data", "photos")
 
 
 def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa: F811

@@ -57,7 +57,7 @@ class Judged:
     def sample(self, i: int) -> str:
         """How to find a sample again: its file, or its number in the data."""
         if self.files is not None:
-            return self.files[i]
+            return str(self.files[i])
         return f"number {i if self.origin is None else int(self.origin[i])}"
 
 

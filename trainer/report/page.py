@@ -190,9 +190,16 @@ def _curves(run: Run) -> Section | None:
         lines("Gradient norm", [Series("mean", run.column("grad_norm_mean")),
                                 Series("largest", run.column("grad_norm_max"), 1)], log=True, mark=mark),
     ]  # fmt: skip
+    alarmed = [str(row["epoch"]) for row in run.rows if row.get("alarms")]
+    alarm = (
+        f'<ul class="warn"><li>Gradients exploded in epoch {", ".join(alarmed[:8])}'
+        f"{' and others' * (len(alarmed) > 8)}: "
+        "train with --clip-norm 1, a lower --lr, or --warmup 1.</li></ul>"
+    )
     note = "" if mark is None else f" The upright line is the best epoch, {mark}, whose weights were kept."
     body = (
         f"<p>By epoch. Point at a chart, or choose it and use the arrow keys, to read it.{note}</p>"
+        f"{alarm if alarmed else ''}"
         f'<div class="charts">{"".join(figures)}</div>{_epochs(run.rows)}'
     )
     return Section("curves", "Curves", body)

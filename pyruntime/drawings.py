@@ -32,8 +32,6 @@ class Drawer:
     def draw(self, name: str, picture: Picture, x: np.ndarray, k: int) -> dict[str, Any]:
         """name: the picture's file, or "-"; x: the same, prepared; k: the class. Returns {file, label, layer}."""
         path = self._path(name)
-        if path in self.drawn:
-            raise ImageError(f"{name}: {path} has been drawn for another picture; give --explain-out a folder.")
         data = overlay(self.engine, *picture, self.map.of(x, k))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -51,6 +49,14 @@ class Drawer:
 
     def _path(self, name: str) -> Path:
         if self.out is not None and self.out.suffix.lower() == ".png":
+            if self.drawn:
+                raise ImageError(f"{name}: {self.out} has been drawn for another picture; give --explain-out a folder.")
             return self.out
         own = Path("picture" if name == "-" else name)
-        return (own.parent if self.out is None else self.out) / (own.name + DRAWN)
+        if self.out is None:
+            return own.with_name(own.name + DRAWN)
+        n, path = 1, self.out / (own.name + DRAWN)
+        while path in self.drawn:  # pictures of several folders may bear one name
+            n += 1
+            path = self.out / f"{own.name}-{n}{DRAWN}"
+        return path

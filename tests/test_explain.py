@@ -182,6 +182,12 @@ def test_the_path_can_be_a_folder_or_one_file(place, capfd):
     assert code == 0
     assert out[1] == "  what spoke for " + out[0].split()[1] + ": drawn/here/a.png.explain.png"
     assert sorted(p.name for p in (place / "drawn" / "here").iterdir()) == ["a.png.explain.png", "b.jpg.explain.png"]
+    (place / "more").mkdir()
+    (place / "photos" / "a.png").rename(place / "more" / "a.png")
+    cv2.imwrite("photos/a.png", np.zeros((20, 20, 3), np.uint8))
+    assert run(capfd, "colors.bin", "photos", "more", "--explain-out", "both")[0] == 0
+    assert sorted(p.name for p in (place / "both").iterdir()) == [
+        "a.png-2.explain.png", "a.png.explain.png", "b.jpg.explain.png"]  # fmt: skip
     code, out, err = run(capfd, "colors.bin", "photos", "--explain-out", "one.png")
     assert code == 1
     assert err == ["edge-infer: photos/b.jpg: one.png has been drawn for another picture; give --explain-out a folder."]

@@ -74,14 +74,14 @@ def _mistakes(judged: Judged) -> str:
     items = []
     for i, at in enumerate(index):
         m = mistake(judged, int(at))
-        tiles = ""
+        shown = ""
         if pictures is not None:
-            uri, small = _picture(pictures[i]), _small(pictures[i])
-            tiles = _tile(uri, small, None, f"{m['sample']}, {m['truth']}")
+            tiles = _Tiles(pictures[i], f"picture-{at}")
+            drawn = tiles.plain(f"{m['sample']}, {m['truth']}")
             for maps, words_for in zip(heat, (m["answer"], m["truth"]), strict=True):
                 if isinstance(maps, np.ndarray):
-                    tiles += _tile(uri, small, maps[i], f"what spoke for {words_for}")
-            tiles = f'<div class="tiles">{tiles}</div>'
+                    drawn += tiles.under(maps[i], f"what spoke for {words_for}")
+            shown = f'<div class="tiles">{drawn}</div>'
         line = (
             f"<b>{escape(m['truth'])}</b> taken for <b>{escape(m['answer'])}</b>"
             if wrong
@@ -90,14 +90,33 @@ def _mistakes(judged: Judged) -> str:
         more = f"{100 * m['probability']:.1f} % sure"
         if wrong:
             more += f", {100 * m['probability_of_truth']:.2g} % for {escape(m['truth'])}"
-        items.append(f"<li>{tiles}<span>{line}</span><small>{more}<br>{escape(m['sample'])}</small></li>")
+        items.append(f"<li>{shown}<span>{line}</span><small>{more}<br>{escape(m['sample'])}</small></li>")
     return f'{_notes(judged)}<p>{words}{why}</p><ul class="mistakes">{"".join(items)}</ul>'
 
 
-def _tile(uri: str, small: bool, heat: np.ndarray | None, says: str) -> str:
-    pixels = ' class="pixels"' if small else ""
-    over = "" if heat is None else f'<img class="heat" src="{_png(colours(heat))}" alt="">'
-    return f'<span class="tile"><img{pixels} src="{uri}" alt="{escape(says)}">{over}</span>'
+class _Tiles:
+    """One picture, drawn several times and stored once. name: its id in the page."""
+
+    def __init__(self, rgb: np.ndarray, name: str):
+        self.rgb, self.name, (self.H, self.W) = rgb, name, rgb.shape[:2]
+
+    def plain(self, says: str) -> str:
+        pixels = ' class="pixels"' if _small(self.rgb) else ""
+        return self._tile(f'<image id="{self.name}"{pixels} {self._box} href="{_picture(self.rgb)}"/>', says)
+
+    def under(self, heat: np.ndarray, says: str) -> str:
+        """With a map over it."""
+        over = f'<image class="heat" {self._box} preserveAspectRatio="none" href="{_png(colours(heat))}"/>'
+        return self._tile(f'<use href="#{self.name}"/>{over}', says)
+
+    @property
+    def _box(self) -> str:
+        return f'width="{self.W}" height="{self.H}"'
+
+    def _tile(self, inside: str, says: str) -> str:
+        return (
+            f'<svg class="tile" viewBox="0 0 {self.W} {self.H}" role="img" aria-label="{escape(says)}">{inside}</svg>'
+        )
 
 
 def _small(rgb: np.ndarray) -> bool:

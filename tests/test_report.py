@@ -8,11 +8,13 @@ from html.parser import HTMLParser
 import cv2
 import numpy as np
 import pytest
+from test_debug_nan import Card
 from test_edge_train import changed, here, mistake, train  # noqa: F401  (a fixture)
 from test_profile import browser, needs_browser, read  # noqa: F401  (a fixture)
 
 from litenet.exporter.cli import main as edge_export
 from litenet.trainer import checkpoint, cli, session
+from litenet.trainer.backends import cuda
 from litenet.trainer.cli import main
 from litenet.trainer.report import evaluate as evaluating
 from litenet.trainer.report import page as pages
@@ -180,6 +182,49 @@ def test_every_start_of_a_run_is_recorded(here, monkeypatch, capsys):  # noqa: F
     starts = json.loads((here / "run" / "environment.json").read_text())
     assert [s["command"].split()[1] for s in starts] == ["net.json", "--resume"]
     assert all(s["command"] in (here / "run" / "report.html").read_text() for s in starts)
+
+
+def test_a_run_on_a_card_has_the_same_report(here, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr(cuda, "CudaDevice", Card)
+    assert train("--out", "run", "--device", "cuda", "--profile", "--quiet") == 0
+    text = (here / "run" / "report.html").read_text()
+    assert Outline(text).sections[:5] == ["curves", "mistakes", "confusion", "classes", "calibration"]
+    assert json.loads((here / "run" / "environment.json").read_text())[0]["device"] == "the CPU"  # as it calls itself
+    capsys.readouterr()
+    found = []
+    for device in ("cpu", "cuda"):
+        assert main(["evaluate", "run", "--device", device, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["confusion"] == found[1]["confusion"]
+    assert abs(found[0]["log_loss"] - found[1]["log_loss"]) <= 1e-5
+    assert found[0]["accuracy"] == json.loads((here / "run" / "test.json").read_text())["accuracy"]
+
+
+NETS = {
+    "embedding": ([{"type": "embed_projection", "embed_dim": 6}, {"type": "dual_path"}], "what spoke for"),
+    "rows": ([{"type": "flatten"}, {"type": "linear", "out_features": 5, "activation": "relu"}],
+             "A map of what it looked at needs a convolution, or an embed_projection at the start"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_a_net_without_convolution_shows_pixels_or_says_why_not(here, kind):  # noqa: F811
+    layers, words = NETS[kind]
+    changed(here, layers=[*layers, {"type": "linear", "out_features": 3}])
+    assert train("--out", "run", "--quiet") == 0
+    text = (here / "run" / "report.html").read_text()
+    assert words in text
+    assert ('class="heat"' in text) == (kind == "embedding")
+
+
+def test_a_run_that_has_saved_nothing_yet_has_a_report_of_what_there_is(ran):
+    for name in ("best.npz", "last.npz", "test.json", "metrics.jsonl"):
+        (ran / name).unlink()
+    assert main(["report", "run"]) == 0
+    text = (ran / "report.html").read_text()
+    assert Outline(text).sections == ["curves", "answers", "step", "blueprint", "environment"]
+    assert "No epoch has ended yet." in text
+    assert "Not looked at: run holds no checkpoint" in text
 
 
 # ---- its parts

@@ -161,7 +161,7 @@ def _cards(run: Run | None, judged: Judged | None, size: Cost | None) -> Iterabl
         yield card("Best epoch", str(row["epoch"]), f"{what} {row['validation_loss' if held else 'train_loss']:.4g}")
     if size is not None:
         yield card("Parameters", f"{size.parameters:,}", "trained values")
-        half = "" if size.half is None else f"; {bytes_text(size.half)} with --fp16"
+        half = "" if size.half is None else f"; {bytes_text(size.half)} in half precision"
         yield card("On a device, flash", bytes_text(size.file), f"the .bin with its self-test{half}")
         yield card("RAM", bytes_text(size.arena), "working memory of a run")
         yield card("Work", f"{_short(size.macs)} MACs", "multiply-accumulates an answer")

@@ -79,6 +79,18 @@ def build(
     return format.write(device.model(prepared, frame, half, metadata, answers)), checked
 
 
+def predicted_bytes(source: Source, prepared: device.Device, half: bool) -> int:
+    """Bytes of the file that would be written, self-test included, without running the proof; a few digits of the
+    proof's numbers may make 64 bytes more. Raises ValueError where half precision cannot hold the weights."""
+    shape = prepared.graph.input_shape
+    frame = device.preprocessing(source, shape)
+    frames = np.zeros((GOLDEN_INPUTS, *shape), np.uint8) if frame.color != "none" else None
+    answers = golden(prepared, half, np.zeros((GOLDEN_INPUTS, *shape), np.float32), frames)
+    proof = parity.Parity(256, f"256 test samples of {source.data.get('name')}", 1.2345678901e-06, 1.0, 256, 250)
+    metadata = _metadata(source, prepared) | {"parity": proof.as_dict()}
+    return len(format.write(device.model(prepared, frame, half, metadata, answers)))
+
+
 def _golden(source: Source, prepared: device.Device, proof: HeldOut, half: bool) -> format.Golden:
     """The first held-out samples, with the output and every operator's checksum as the definition gives them."""
     shape = prepared.graph.input_shape

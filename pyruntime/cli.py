@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from .errors import ImageError, ModelError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")  # in folders
+DRAWN = ".explain.png"  # what --explain adds to a picture's name; in folders such files are passed over
 
 EPILOG = """\
 exit status: 0 all answered, 1 something could not be read or failed its test, 2 bad command line
@@ -21,7 +22,8 @@ exit status: 0 all answered, 1 something could not be read or failed its test, 2
 --json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
 probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds; one with
 several outputs has file, outputs (a list of name, shape, values), microseconds.
-Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers".
+Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers", --explain
+adds explained (file, label, layer).
 """
 
 
@@ -40,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--info", action="store_true", help="show the model: sizes, preprocessing, layers, origin")
     p.add_argument("--selftest", action="store_true", help="run the golden inputs stored in the model")
     p.add_argument("--bench", action="store_true", help="measure loading, running and each layer")
+    p.add_argument("--explain", action="store_true", help="draw what spoke for each answer: NAME.explain.png beside it")
+    p.add_argument("--explain-out", metavar="PATH", help="a folder for these drawings, or a .png for a single one")
     p.add_argument("--threads", type=_count, metavar="N", help="threads for one run (default: by the net's size)")
     p.add_argument("--kernels", metavar="NAME", help="avx512, avx2, sse2, neon or portable, instead of the best")
     return p
@@ -52,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("give at least one picture, or one of --info, --selftest, --bench")
     if args.trace and not args.images:
         p.error("--trace needs a picture")
+    args.explain = args.explain or args.explain_out is not None
+    if args.explain and not args.images:
+        p.error("--explain needs a picture")
     for stream in (sys.stdout, sys.stderr):  # a label or file name may not exist in the terminal's encoding
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -95,23 +102,28 @@ def _run(args: argparse.Namespace) -> int:
         timed = bench.bench(engine, load_seconds, x)
         _print({"bench": timed}, bench.bench_text(timed), args.json)
         return 0
-    status = 0
+    status, drawer = 0, None
+    if args.explain:
+        from .drawings import Drawer
+
+        drawer = Drawer(engine, args.explain_out)
     for given in args.images:
         try:
             for path in _pictures(given):
-                status = _answer(engine, path, args) or status
+                status = _answer(engine, path, args, drawer) or status
         except ImageError as error:
             status = _complain(error)
     return status
 
 
-def _answer(engine, path: str, args: argparse.Namespace) -> int:
+def _answer(engine, path: str, args: argparse.Namespace, drawer) -> int:
     from time import perf_counter
 
     from . import answers
 
     try:
-        x = engine.prepare(*_decode(path))
+        picture = _decode(path)
+        x = engine.prepare(*picture)
     except ImageError as error:  # one bad picture does not end the run
         return _complain(error)
     start = perf_counter()
@@ -124,6 +136,12 @@ def _answer(engine, path: str, args: argparse.Namespace) -> int:
 
         found["layers"] = report.trace(engine, x)
         lines += report.trace_text(found["layers"])
+    if drawer is not None:
+        try:
+            found["explained"] = drawer.draw(path, picture, x, found["index"])
+        except ImageError as error:
+            return _complain(error)
+        lines.append(f"  what spoke for {found['explained']['label']}: {found['explained']['file']}")
     _print(found, lines, args.json)
     return 0
 
@@ -152,7 +170,7 @@ def _pictures(given: str) -> Iterator[str]:
     for folder, below, names in os.walk(given):
         below.sort()
         for name in sorted(names):
-            if name.lower().endswith(SUFFIXES):
+            if name.lower().endswith(SUFFIXES) and not name.endswith(DRAWN):
                 empty = False
                 yield str(Path(folder, name))
     if empty:

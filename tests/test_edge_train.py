@@ -82,7 +82,8 @@ def test_a_run_leaves_a_folder_that_tells_everything(here, capsys):
     out, err = capsys.readouterr()
     run = here / "run"
     assert sorted(p.name for p in run.iterdir()) == [
-        "best.npz", "config.json", "last.npz", "log.txt", "metrics.csv", "metrics.jsonl", "test.json"]  # fmt: skip
+        "best.npz", "config.json", "environment.json", "last.npz", "log.txt", "metrics.csv", "metrics.jsonl",
+        "report.html", "test.json"]  # fmt: skip
 
     config = json.loads((run / "config.json").read_text())
     blueprint = blueprints.load("net.json")
@@ -127,7 +128,8 @@ def test_a_run_leaves_a_folder_that_tells_everything(here, capsys):
         rf"test: loss {test['loss']:.4f}, accuracy {100 * test['accuracy']:.2f} % \(9 samples\)\n",
         out,
     )
-    first, *epochs = err.splitlines()
+    first, *epochs, closing = err.splitlines()
+    assert closing == "run/report.html shows the run"
     arena = Trainer(blueprint, 5, update="immediate").backend.bytes
     assert first == f"small on pictures: 27 samples, 3 held out; batch 5, arena {arena:,} bytes; run folder run"
     assert len(epochs) == 2

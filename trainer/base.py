@@ -36,11 +36,12 @@ class Loss(float):
 
 @dataclass
 class Evaluation:
-    """Mean loss and, for classification, accuracy and the predicted classes."""
+    """Mean loss and, for classification, accuracy and the predicted classes; the net's outputs if asked for."""
 
     loss: float
     accuracy: float | None
     predictions: np.ndarray | None
+    scores: np.ndarray | None = None
 
 
 class Observer(Protocol):
@@ -185,19 +186,22 @@ class BaseTrainer:
             self.after(plan, index)
         return self.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, len(x))
 
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
-        """Loss and accuracy over a whole set, batch by batch."""
-        total, correct, predictions = 0.0, 0, []
+    def evaluate(self, x: np.ndarray, y: np.ndarray, scores: bool = False) -> Evaluation:
+        """Loss and accuracy over a whole set, batch by batch. scores: also return every output."""
+        total, correct, predictions, outputs = 0.0, 0, [], []
         for start in range(0, len(x), self.batch_size):
             z = self.infer(x[start : start + self.batch_size])
             t = answers(self.loss, self.target, y[start : start + self.batch_size], len(z))
             total += self.loss(z, t)[0] * len(t)
+            if scores:
+                outputs.append(z)
             predicted = self.loss.predictions(z, t)
             if predicted is not None:
                 predictions.append(predicted)
                 correct += int((predicted == t.reshape(predicted.shape)).sum())
         found = np.concatenate(predictions) if predictions else None
-        return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
+        kept = np.concatenate(outputs) if outputs else None
+        return Evaluation(total / len(x), correct / len(x) if predictions else None, found, kept)
 
     # ---- what a checkpoint holds
 

@@ -6,6 +6,7 @@ A thin shell: parse, call, print. Results go to standard output, the rest to sta
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -21,24 +22,36 @@ EPILOG = """examples:
   edge-train check-data photos/
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn
+  edge-train evaluate mnist_cnn.bin --data mnist
+  edge-train compare runs/mnist_cnn runs/mnist_cnn-2
 """
 
 
 def main(argv: list[str] | None = None) -> int:
     """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parsers = {"plan": (_plan_parser, _plan), "check-data": (check_data.parser, check_data.run)}
     try:
-        if arguments and arguments[0] in parsers:
-            make, work = parsers[arguments[0]]
-            return work(make().parse_args(arguments[1:]))
-        parser = _train_parser()
-        return _train(parser, parser.parse_args(arguments))
+        return _dispatch(arguments)
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    """The command that the first word names; without one, training."""
+    name, rest = arguments[0] if arguments else "", arguments[1:]
+    if name == "plan":
+        return _plan(_plan_parser().parse_args(rest))
+    if name == "check-data":
+        return check_data.run(check_data.parser().parse_args(rest))
+    if name in ("report", "evaluate", "compare"):  # what is asked of runs and models that are there
+        from .report.commands import COMMANDS
+
+        return COMMANDS[name](rest)
+    parser = _train_parser()
+    return _train(parser, parser.parse_args(arguments), arguments)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +63,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def _train_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "edge-train", description="Train a blueprint. `edge-train plan` tells the memory it needs without training.",
+        "edge-train",
+        description="Train a blueprint. `edge-train plan` tells the memory it needs without training; `edge-train "
+        "report`, `evaluate` and `compare` look at what came of it.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("blueprint", nargs="?", help="the net, as JSON or YAML")
@@ -75,6 +90,8 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--profile-only", action="store_true", help="write that page and end (in runs/NAME-profile)")
     parser.add_argument("--debug-nan", action="store_true", help="name what made the first NaN or infinity; slower")
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help="also save after every N updates")
+    parser.add_argument("--no-report", action="store_true", help="leave report.html away at the end of the run")
+    parser.add_argument("--tensorboard", action="store_true", help="also write event files for TensorBoard")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and the result")
     return parser
 
@@ -98,7 +115,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, arguments: list[str]) -> int:
     if options.resume is None and (options.blueprint is None or options.data is None):
         parser.error("give a blueprint and --data, or --resume RUN")
     if options.resume is not None and options.blueprint is not None:
@@ -112,10 +129,13 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
-    from .loop import Events
+    from .loop import Events, Progress
     from .machine import Machine
     from .memory import parse_bytes
+    from .report import board, environment
 
+    if options.tensorboard:
+        board.check()
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
              "validation_split", "early_stopping", "seed")  # fmt: skip
     given = {name: getattr(options, name) for name in names}
@@ -153,23 +173,41 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         _profile(session)
         if options.profile_only:
             return 0
+    device = getattr(session.trainer, "device", None)
+    environment.record(session.folder, shlex.join(["edge-train", *arguments]), device.name if device else "cpu")
+    events_file = board.Board(session.folder, session.progress.epoch) if options.tensorboard else None
     display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
     stopping = _StopOnSignal()
-    events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
+
+    def ended(progress: Progress, row: dict[str, Any]) -> None:
+        display.epoch(progress, row)
+        if events_file is not None:
+            events_file.epoch(row)
+
+    events = Events(step=display.step, epoch=ended, stop=lambda: stopping.asked)
     try:
         with stopping:
             result = session.run(events, options.save_every, options.debug_nan)
     finally:
         display.close()
+        if events_file is not None:
+            events_file.close()
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
-    tested = session.test_best()
+    tested = session.test_best(scores=not options.no_report)
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")
+    if not options.no_report:
+        from .report.evaluate import of_session
+        from .report.page import report
+
+        path = report(session.folder, of_session(session, tested))
+        if not options.quiet:
+            print(f"{path} shows the run", file=sys.stderr)
     return 0
 
 

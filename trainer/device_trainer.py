@@ -383,10 +383,11 @@ class DeviceTrainer(BaseTrainer):
         self._replay(("infer", source, rows), pieces)
         return self.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, rows)
 
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
-        """As the base's; of a set that lies on the device in one graph a batch, loss and all, without predictions."""
-        if not self.fits(x):
-            return super().evaluate(x, y)
+    def evaluate(self, x: np.ndarray, y: np.ndarray, scores: bool = False) -> Evaluation:
+        """As the base's; of a set that lies on the device in one graph a batch, loss and all, without predictions,
+        unless its scores are asked for."""
+        if scores or not self.fits(x):
+            return super().evaluate(x, y, scores)
         if self._pending:
             self._read_history()
         self._kept = 0

@@ -34,6 +34,7 @@ def page(profile: Profile) -> str:
     """The whole page. Its size grows with the number of launches: between 1 and 2 kB for each."""
     colours = layer_colours(profile)
     parts = {
+        "STYLE": Path(__file__).with_name("page.css").read_text(encoding="utf-8"),
         "TITLE": escape(f"{profile.net}: one training step"),
         "NET": escape(profile.net),
         "ABOUT": escape(_about(profile)),

@@ -118,13 +118,14 @@ class Session:
                     "kept."
                 )
 
-    def test_best(self) -> Evaluation | None:
-        """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights."""
+    def test_best(self, scores: bool = False) -> Evaluation | None:
+        """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights. scores:
+        also keep what the net said of each sample."""
         if self.test is None:
             return None
         best = checkpoint.load(self.folder)
         self.trainer.load_arrays(best.arrays, best.where)
-        found = self.trainer.evaluate(self.test.x, self.test.y)
+        found = self.trainer.evaluate(self.test.x, self.test.y, scores)
         result = {"checkpoint": Path(best.where).name, "loss": found.loss, "accuracy": found.accuracy}
         result["samples"] = len(self.test.x)
         write_text(self.folder / "test.json", json.dumps(result, indent=2) + "\n")

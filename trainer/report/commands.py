@@ -1,0 +1,109 @@
+"""edge-train report, compare and evaluate: thin shells, as cli.py is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+
+
+def report_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("edge-train report", description="Write the HTML report of a run (again).")
+    parser.add_argument("run", type=Path, help="the run folder")
+    _data(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="where to (default: report.html in the run folder)"
+    )
+    return parser
+
+
+def evaluate_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "edge-train evaluate",
+        description="Ask a checkpoint or a .bin about samples whose answers are known; the .bin answers through the "
+        "runtime of the device, with its own preprocessing.",
+    )
+    parser.add_argument("model", type=Path, help="a run folder (its best checkpoint), a checkpoint .npz, or a .bin")
+    _data(parser)
+    parser.add_argument("--split", choices=("test", "validation", "train", "all"),
+                        help="which samples (default: test, or else what training held out)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="everything as one JSON object")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with the worst mistakes as pictures")
+    return parser
+
+
+def compare_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("edge-train compare", description="What differs between runs, and how they went.")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="run", help="run folders, two or more")
+    parser.add_argument("-o", "--out", type=Path, default=Path("compare.html"), metavar="FILE",
+                        help="the page to write (default compare.html)")  # fmt: skip
+    return parser
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="SOURCE", help="where the samples are (default: the training's)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where a checkpoint is asked (default cpu)"
+    )
+
+
+def run_report(arguments: list[str]) -> int:
+    options = report_parser().parse_args(arguments)
+    print(write_report(options.run, options.data, options.data_dir, options.device, options.out))
+    return 0
+
+
+def write_report(
+    folder: Path, data: str | None = None, data_dir: str | None = None, device: str = "cpu", out: Path | None = None
+) -> Path:
+    """The report of a run folder, its best checkpoint asked anew. Where the data are gone, the report says so."""
+    from .evaluate import evaluate
+    from .page import read_run, report
+
+    read_run(folder)
+    note, judged = "", None
+    try:
+        judged = evaluate(folder, data, None, device, cache=data_dir)
+    except UserError as error:
+        if data is not None:
+            raise
+        note = f"Not looked at: {str(error).partition(chr(10))[0]} Give --data to edge-train report."
+    return report(folder, judged, note, out)
+
+
+def run_evaluate(arguments: list[str]) -> int:
+    from .evaluate import evaluate
+    from .judged import as_dict, text
+
+    options = evaluate_parser().parse_args(arguments)
+    judged = evaluate(options.model, options.data, options.split, options.device, cache=options.data_dir)
+    if options.html is not None:
+        from .page import audit
+
+        audit(judged, options.html)
+        print(f"{options.html} shows it", file=sys.stderr)
+    if options.json:
+        print(json.dumps(as_dict(judged), ensure_ascii=False))
+    else:
+        print("\n".join(text(judged)))
+    return 0
+
+
+def run_compare(arguments: list[str]) -> int:
+    parser = compare_parser()
+    options = parser.parse_args(arguments)
+    if len(options.runs) < 2:
+        parser.error("give two run folders or more")
+    from .compare import compare
+
+    for line in compare(options.runs, options.out):
+        print(line)
+    return 0
+
+
+COMMANDS: dict[str, Any] = {"report": run_report, "evaluate": run_evaluate, "compare": run_compare}

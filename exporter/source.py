@@ -51,10 +51,10 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
     if config is None and "blueprint" not in saved.meta:
         raise UserError(f"{saved.where} holds weights but no blueprint.\n  Add --config blueprint.json.")
     blueprint = blueprints.load(config) if config else saved.blueprint
-    full = build(blueprint)
+    full, arrays = build(blueprint), saved.weights
     weights = {}
     for p in full.params.values():
-        found = saved.arrays.get(f"weights/{p.name}")
+        found = arrays.get(p.name)
         if found is None or found.shape != p.shape:
             what = "is missing" if found is None else f"has shape {found.shape}"
             raise UserError(

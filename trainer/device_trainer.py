@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from .aids import Aids
 from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, kernels, supports
 from .backends.feed import Feed, set_bytes
 from .backends.numpy import DTYPES
@@ -83,14 +84,15 @@ class DeviceTrainer(BaseTrainer):
         arena: int | None = None,
         room: int | None = None,
         fused: bool = True,
+        aids: Aids | None = None,
     ):
         """As Trainer; mean and std are per channel, for uint8 samples. scheme: how the step is carried out (its batch
         counts, not batch_size). storage: f32 or f16, of activations. choice: the variants of kernels, measured where
         they are not known yet. arena, room: bytes that the arena, and the data beside it, may take; by default what is
         free. fused: whether a convolution is joined with its pool, and a batchnorm with its residual: faster, but what
-        lies between cannot be looked at."""
+        lies between cannot be looked at. aids: see aids.py."""
         self.device, self.room = device, room
-        self.set_up(blueprint, seed, classes)
+        self.set_up(blueprint, seed, classes, aids)
         self.graph = for_kernels(self.graph) if fused else self.graph
         if (missing := supports(self.graph)) is not None:
             raise UserError(
@@ -105,7 +107,7 @@ class DeviceTrainer(BaseTrainer):
         self.choice.save()
         self.backend = DeviceBackend(device, self.choice, plans, self.loss, self.rule, self.classes)
         self.feed = Feed(device, batch, self.graph.input_shape, self.target, np.dtype(DTYPES[self.target[1]]))
-        rate = learning_rate or blueprints.train_settings(self.blueprint)["learning_rate"]
+        rate = learning_rate or blueprints.start_rate(self.blueprint)
         self.optimizer = SimpleNamespace(rule=self.rule, lr=rate, t=0, update=self._update)
         self._graphs: dict[tuple, Callable[[], None]] = {}
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
@@ -148,7 +150,7 @@ class DeviceTrainer(BaseTrainer):
         if compile_together is None:
             return
         s, half = self.scheme, self.storage == "f16"
-        states, target = self.rule.states, self.target
+        states, target = self.states, self.target
         train = draft_training(self.graph, s.batch, states, s.update, target, None, self.storage, s.recompute)
         found = kernels(self.choice, self.graph, s.batch, train.launches, True, half)
         evaluated = without_training_only(self.graph)
@@ -163,9 +165,11 @@ class DeviceTrainer(BaseTrainer):
         values["everywhere"] = EVERYWHERE
         values |= {"bounds": self.planner.bounds(), "class_weights": self.loss.settings.get("class_weights")}
         values["scaling"] = calls_step.scaling().view(np.int32)
+        values["rate_starts"], values["rate_factors"] = self.planner.rates(self.update_mode)
         for name, array in values.items():
             if array is not None and name in self.plan.values:
                 self.write(self.plan, name, np.asarray(array))
+        self.start_average()
 
     @property
     def model(self) -> SimpleNamespace:
@@ -281,7 +285,9 @@ class DeviceTrainer(BaseTrainer):
             elif launch.kind == "update" and work.update:
                 bounds = len(self.planner.bounds())
                 bound = backend.bind_update(plan, work.clip_value, work.clip_norm, bounds)
-            elif launch.kind not in ("clip", "update"):
+            elif launch.kind == "average" and work.update:
+                bound = backend.bind_average(plan, self.aids.ema or 0.0)
+            elif launch.kind not in ("clip", "update", "average"):
                 bound = backend.bind(plan, launch, work.rows, work.accumulate)
             if bound:
                 out.append(Piece(launch.name, launch.kind, launch, bound))
@@ -356,6 +362,8 @@ class DeviceTrainer(BaseTrainer):
         self.send_step(np.arange(self.plan.batch), 1, 0)
         self.backend.write_run(self.plan, np.asarray(gradients) * np.float32(self.loss_scale), "d:")
         self.backend.run(self.backend.bind_update(self.plan, 0.0, 0.0, len(self.planner.bounds())))
+        if self.aids.ema:
+            self.backend.run(self.backend.bind_average(self.plan, self.aids.ema))
         weights[...] = self.backend.read_run(self.plan)
 
     # ---- using the net as it is

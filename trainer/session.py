@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import balance, checkpoint, loop
 from . import blueprint as blueprints
-from . import checkpoint, loop
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_pictures
 from .data.dataset import Dataset, Splits, mean_std, split
@@ -22,10 +22,11 @@ from .data.known import KNOWN
 from .data.load import open_source
 from .data.pictures import to_frames
 from .errors import UserError
-from .graph import nhwc
+from .graph import build, nhwc
 from .machine import Machine, fitted
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
+from .transfer import Origin, transfer
 
 if TYPE_CHECKING:
     from .device_trainer import DeviceTrainer
@@ -58,7 +59,10 @@ class Session:
 
         def ended(progress: loop.Progress, row: dict[str, Any]) -> None:
             self.write_metrics()
-            self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in row.items() if v is not None))
+            shown = {k: v for k, v in row.items() if v is not None and k != "layers"}
+            self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in shown.items()))
+            if text := loop.alarm_text(row):
+                self.log(f"alarm: {text}")
             epoch(progress, row)
 
         hooked = replace(events, save=saved, epoch=ended)
@@ -132,7 +136,8 @@ class Session:
         rows = self.progress.history
         write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         text = io.StringIO()
-        table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+        columns = [key for key in rows[0] if key != "layers"]
+        table = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n", restval="")
         table.writeheader()
         table.writerows(rows)
         write_text(self.folder / "metrics.csv", text.getvalue())
@@ -148,9 +153,12 @@ def start(
     given: dict[str, Any],
     folder: Path | None,
     machine: Machine | None = None,
+    class_weights: str | list[float] | None = None,
+    origin: Origin | None = None,
     **fetch: Any,
 ) -> Session:
-    """A new run: everything is checked, and planned, before the folder is made."""
+    """A new run: everything is checked, and planned, before the folder is made. class_weights: numbers or "auto", which
+    overrule the blueprint's. origin: weights to begin with, and the pixels' mean and deviation they know."""
     settings = settings_for(blueprint, given)
     if folder is not None and any((folder / name).exists() for name in ("best.npz", "last.npz")):
         raise UserError(
@@ -158,7 +166,7 @@ def start(
         )
     found = open_source(source, **fetch)
     splits = _framed(found, blueprint)
-    mean, std = _normalisation(blueprint, splits.train)
+    mean, std = _normalisation(blueprint, splits.train, origin)
     data = {
         "source": _lasting(source),
         "folder": _lasting(fetch["cache"]) if fetch.get("cache") else None,
@@ -171,9 +179,18 @@ def start(
         "labels": list(blueprint.labels or splits.train.labels or []) or None,
         "mean": mean,
         "std": std,
-    }
-    folder = folder or free_folder(blueprint.name)
-    return _assemble(blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine())
+    } | ({"weights_from": origin.where} if origin is not None else {})
+    folder, search = folder or free_folder(blueprint.name), settings.learning_rate == blueprints.AUTO
+    if search:
+        settings = replace(settings, learning_rate=blueprints.start_rate(blueprint))
+    session = _assemble(
+        blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine(), class_weights=class_weights
+    )
+    if origin is not None:
+        session.notes += transfer(session.trainer, origin)
+    if search:
+        session.find_rate()
+    return session
 
 
 def resume(
@@ -256,10 +273,14 @@ def _assemble(
     progress: loop.Progress,
     machine: Machine,
     saved: dict[str, Any] | None = None,
+    class_weights: str | list[float] | None = None,
 ) -> Session:
     train, validation = splits.train, None
     if settings.validation_split:
         train, validation = split(train, settings.validation_split, settings.seed)
+    train = balance.share(train, settings.fraction, settings.seed)
+    balance.check_sampling(settings, train, blueprint.where)
+    blueprint = balance.weighted(blueprint, class_weights, train, build(blueprint).output_shape[-1])
     common: dict[str, Any] = {
         "batch_size": settings.batch_size,
         "seed": settings.seed,
@@ -267,9 +288,10 @@ def _assemble(
         "std": tuple(data["std"]) if data["std"] else None,
         "learning_rate": settings.learning_rate,
         "classes": train.classes > 0,
+        "aids": settings.aids,
     }
     base = BaseTrainer()
-    base.set_up(blueprint, settings.seed, common["classes"])
+    base.set_up(blueprint, settings.seed, common["classes"], settings.aids)
     _check_fit(base, splits.train, data)
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
@@ -335,13 +357,18 @@ def _check_values(trainer: BaseTrainer, train: Dataset) -> None:
         )
 
 
-def _normalisation(blueprint: blueprints.Blueprint, train: Dataset) -> tuple[list[float] | None, list[float] | None]:
-    """Per-channel mean and standard deviation in pixel units: the blueprint's, or those of the training pictures."""
+def _normalisation(
+    blueprint: blueprints.Blueprint, train: Dataset, origin: Origin | None = None
+) -> tuple[list[float] | None, list[float] | None]:
+    """Per-channel mean and standard deviation in pixel units: the blueprint's, those that the weights to begin with were
+    trained with, or those of the training pictures."""
     given = blueprint.preprocessing
     channels = train.x.shape[-1] if train.x.ndim == 4 else 1
     if train.x.dtype != "uint8":
         return None, None
     mean, std = mean_std(train)
+    if origin is not None and origin.mean and origin.std and len(origin.mean) == channels:
+        mean, std = np.asarray(origin.mean), np.asarray(origin.std)
     out = []
     for key, measured in (("mean", mean), ("std", std)):
         value = given.get(key, [float(round(v, 4)) for v in measured])

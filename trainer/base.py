@@ -70,6 +70,7 @@ class BaseTrainer:
         self.full = apply(self.aids, build(blueprint), blueprint.where)  # as the blueprint has it, nothing fused
         self.loss = make_loss(blueprint.loss)
         self.graph = for_training(self.full, self.loss.name)
+        self.plain = self.graph  # with every layer that a backend may join with another
         self.classes = self.loss.classification if classes is None else classes
         check_loss(blueprint, self.graph, self.loss, self.classes)
         self.rule = make_optimizer(blueprint.optimizer)
@@ -86,7 +87,14 @@ class BaseTrainer:
     @property
     def evaluated(self) -> Graph:
         """The net that is evaluated and exported."""
-        graph = without_training_only(self.graph)
+        return self._averages(without_training_only(self.graph))
+
+    @property
+    def measured(self) -> Graph:
+        """The same with no layer joined with another that has an output of its own."""
+        return self._averages(without_training_only(self.plain))
+
+    def _averages(self, graph: Graph) -> Graph:
         return averaged(graph) if self.aids.ema else graph
 
     @property
@@ -213,6 +221,16 @@ class BaseTrainer:
                 correct += int((predicted == t.reshape(predicted.shape)).sum())
         found = np.concatenate(predictions) if predictions else None
         return Evaluation(total / len(x), correct / len(x) if predictions else None, found)
+
+    # ---- what layers are like (layer_stats.py)
+
+    def keep_weights(self) -> None:
+        """Right before the last update of an epoch, which layer_statistics will look at."""
+        raise NotImplementedError
+
+    def layer_statistics(self, data: Any) -> list[dict[str, Any]]:
+        """Every layer measured, on samples of the training set `data`, after the update that keep_weights preceded."""
+        raise NotImplementedError
 
     # ---- what a checkpoint holds
 

@@ -15,6 +15,7 @@ from .budget import Maker, live_bytes
 from .kernels import calls_step
 from .kernels.choose import Choice
 from .kernels.tiles import COUNTERS
+from .layer_stats import measured
 from .ops import Shape
 from .plan import Needs, Plan, draft_training, plan_inference
 from .plan_draft import Draft
@@ -68,6 +69,25 @@ class DevicePlanner:
             b.evaluated, batch, b.states, update == "end", needs, self.storage, b.target
         )
 
+    def stats_plan(self, batch: int, update: str) -> Plan:
+        """The forward pass with every layer by itself, so that each can be measured."""
+        b, needs = self.base, self._needs(batch, update)
+        return plan_inference(b.measured, batch, b.states, update == "end", needs, self.storage)
+
+    def sums(self, batch: int, update: str) -> tuple[dict[str, int], int]:
+        """Where in "layer_sums" the sums of each thing start, and the bytes of all: of a tensor by its name, of a weight's
+        last step by `u:` and of its gradient by `d:` and its name."""
+        graph, places, at = self.base.measured, dict[str, int](), 0
+        shapes = {t.name: t.shape for t in graph.tensors}
+        for name in measured(graph):
+            places[name] = at
+            at += 24 * calls_step.sum_parts(batch * prod(shapes[name][:-1])) * shapes[name][-1]
+        for p in graph.trainable:
+            for prefix in ("u:", "d:") if update == "end" else ("u:",):
+                places[prefix + p.name] = at
+                at += 16 * calls_step.square_blocks(prod(p.shape))
+        return places, at
+
     def _needs(self, batch: int, update: str) -> Needs:
         return Needs(self.control(batch, update), self._scratch)
 
@@ -89,6 +109,8 @@ class DevicePlanner:
         if self.rated:
             groups = len(self.rates(update)[1])
             control |= {"rate_starts": ((groups,), "i32"), "rate_factors": ((groups,), "f32")}
+        if self.base.aids.statistics:
+            control |= {"before": ((self._length(),), "f32"), "layer_sums": ((self.sums(batch, update)[1],), "u8")}
         if self.storage == "f16":
             control["scaling"] = ((calls_step.SCALING.itemsize // 4,), "i32")
         if settings.get("class_weights") is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import layer_stats
 from .aids import Aids
 from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, kernels, supports
 from .backends.feed import Feed, set_bytes
@@ -31,6 +32,7 @@ from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
 from .kernels import calls_step
+from .kernels.call import Ref
 from .kernels.choose import Choice
 from .memory import bytes_text
 from .plan import Launch, Plan, draft_training, plan_inference
@@ -112,6 +114,7 @@ class DeviceTrainer(BaseTrainer):
         self._graphs: dict[tuple, Callable[[], None]] = {}
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
         self._finished: list[dict[str, float]] = []
+        self._last: dict[str, Any] = {}  # of the last step: its group, the loss scale, its sums of squares
         self._fill(mean, std)
 
     def _plans(self, arena: int | None) -> list[Plan]:
@@ -142,7 +145,11 @@ class DeviceTrainer(BaseTrainer):
         self.planner = DevicePlanner(self, self.device, self.choice, self.channels, self.storage, limits)
         self.plan = self.planner.plan(s.batch, s.update, s.recompute)
         self.eval_plan = self.planner.eval_plan(s.batch, s.update)
-        return [self.plan, self.eval_plan], max(self.plan.arena_bytes, self.eval_plan.arena_bytes)
+        plans = [self.plan, self.eval_plan]
+        if self.aids.statistics:
+            self.stats_plan = self.planner.stats_plan(s.batch, s.update)
+            plans.append(self.stats_plan)
+        return plans, max(plan.arena_bytes for plan in plans)
 
     def _compile(self) -> None:
         """All kernels that may be measured or used, at once: one by one, a first plan takes several times as long."""
@@ -153,9 +160,11 @@ class DeviceTrainer(BaseTrainer):
         states, target = self.states, self.target
         train = draft_training(self.graph, s.batch, states, s.update, target, None, self.storage, s.recompute)
         found = kernels(self.choice, self.graph, s.batch, train.launches, True, half)
-        evaluated = without_training_only(self.graph)
-        forward = plan_inference(evaluated, s.batch, storage=self.storage).launches
-        compile_together(found | kernels(self.choice, evaluated, s.batch, forward, False, half))
+        for evaluated in (self.graph, *([self.plain] if self.aids.statistics else [])):
+            evaluated = without_training_only(evaluated)
+            forward = plan_inference(evaluated, s.batch, storage=self.storage).launches
+            found |= kernels(self.choice, evaluated, s.batch, forward, False, half)
+        compile_together(found)
 
     def _fill(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
         """The first contents of what lasts."""
@@ -218,7 +227,7 @@ class DeviceTrainer(BaseTrainer):
 
     def _step(self, work: Work, index: np.ndarray, group: int) -> None:
         self.optimizer.t += bool(group)
-        self._kept = 0
+        self._kept, self._last["group"] = 0, group
         self.send_step(index, group, len(self._pending))
         if self.observer is None:
             self._replay(("train", work), lambda: self.pieces(work))
@@ -303,7 +312,9 @@ class DeviceTrainer(BaseTrainer):
     def _read_history(self) -> None:
         count = len(self._pending)
         rows = calls_step.figures(self.backend.read(self.plan, "history")[:count]).tolist()
-        norms = calls_step.norms(self.backend.read(self.plan, "partials")[:count].view(np.float64)).tolist()
+        partials = self.backend.read(self.plan, "partials")[:count].view(np.float64)
+        norms = calls_step.norms(partials).tolist()
+        self._last |= {"partials": partials[-1], "scale": rows[-1][2]}
         for (size, updated), (loss, correct, scale, _), norm in zip(self._pending, rows, norms, strict=True):
             row = {"loss": loss, "samples": size, "updated": updated}
             row |= {"correct": int(correct)} if self.classes else {}
@@ -402,6 +413,71 @@ class DeviceTrainer(BaseTrainer):
                     total += row[0] * min(size, len(x) - place * size)
                     correct += int(row[1])
         return Evaluation(total / len(x), correct / len(x) if self.classes else None, None)
+
+    # ---- what layers are like (layer_stats.py)
+
+    def keep_weights(self) -> None:
+        address, count = self.backend.run_of(self.plan)
+        self.device.copy(address, self.backend.address(self.plan, "before"), 4 * count)
+
+    def layer_statistics(self, data: Dataset) -> list[dict[str, Any]]:
+        """In one graph; what it left is read once."""
+        if self._pending:
+            self._read_history()
+        self._kept = 0
+        x = data.x[layer_stats.probe(len(data.x), self.plan.batch)]
+        source = self.feed.single(x, None)
+        self._replay(("layers", source, len(x)), partial(self._measuring, source, len(x)))
+        sums, graph = self.backend.read(self.plan, "layer_sums"), self.stats_plan.graph
+        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
+        shapes, outputs = {t.name: t.shape for t in graph.tensors}, {}
+
+        def found(name: str, *shape: int) -> np.ndarray:
+            at = places[name]
+            return sums[at : at + 8 * prod(shape)].view(np.float64).reshape(shape)
+
+        for name in layer_stats.measured(graph):
+            R, C = len(x) * prod(shapes[name][:-1]), shapes[name][-1]
+            part = found(name, calls_step.sum_parts(R), C, 3).sum(0)
+            outputs[name] = layer_stats.Outputs(R * C, part[:, 0].sum(), part[:, 1].sum(), part[:, 2] > 0)
+        steps = {p.name: found(f"u:{p.name}", calls_step.square_blocks(prod(p.shape)), 2).sum(0) for p in graph.trainable}
+        weights, updates = ({name: float(pair[i]) for name, pair in steps.items()} for i in (0, 1))
+        return layer_stats.rows(graph, outputs, self._gradient_squares(found), weights, updates)
+
+    def _gradient_squares(self, found: Callable[..., np.ndarray]) -> dict[str, float]:
+        """Squared norms of the last update's gradients, by weight. found: what the graph has summed."""
+        params = self.graph.trainable
+        if self.update_mode == "end":
+            scale = (self._last["group"] * self._last["scale"]) ** 2
+            return {p.name: found(f"d:{p.name}", calls_step.square_blocks(prod(p.shape)), 2)[:, 0].sum() / scale
+                    for p in params}  # fmt: skip
+        out, at, counts = {}, 0, self.planner.partials_of(self.update_mode)
+        for name in (launch.group for launch in self.plan.launches if launch.kind == "update"):  # as pieces() has them
+            out[name] = float(self._last["partials"][at : at + counts[name]].sum())
+            at += counts[name]
+        return out
+
+    def _measuring(self, source: Source, rows: int) -> list[Piece]:
+        """Every kernel call that layer_statistics takes."""
+        plan, backend, half = self.stats_plan, self.backend, self.storage == "f16"
+        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
+        names, calls = layer_stats.measured(plan.graph), backend.bind_load(plan, source, rows, False)
+        for launch in plan.launches:
+            if launch.kind == "forward":
+                calls += backend.bind(plan, launch, rows)
+            for name in (n for n in launch.writes.values() if n in names):
+                shape = plan.values[name].shape[1:]
+                sums = calls_step.channel_sums_calls(rows * prod(shape[:-1]), shape[-1], places[name], half)
+                calls += backend.resolve(plan, sums, {"x": name})
+        start = self.plan.view(self.graph.trainable[0].name)[0]
+        for p in self.graph.trainable:
+            count, at = prod(p.shape), self.plan.view(p.name)[0] - start
+            sums = calls_step.squares_calls(count, places[f"u:{p.name}"], Ref("before", at), Ref("weight"))
+            if self.update_mode == "end":
+                sums += calls_step.squares_calls(count, places[f"d:{p.name}"], Ref("gradient"), Ref(""))
+            values = {"weight": p.name} | ({"gradient": f"d:{p.name}"} if self.update_mode == "end" else {})
+            calls += backend.resolve(self.plan, sums, values)
+        return [Piece("layers", "forward", None, calls)]
 
     def _evaluation(self, source: Source, rows: int) -> list[Piece]:
         """Every kernel call of an evaluation step."""

@@ -23,7 +23,7 @@ from .patterns import PATTERNS
 RESERVED = {"input": "what goes into the net", "target": "what the loss compares with"}  # by the planner
 RESERVED |= dict.fromkeys(  # device_plan.py has them beside the net's values
     ("step", "order", "partials", "history", "bounds", "everywhere", "counters", "mean", "std", "scaling",
-     "class_weights", "rate_starts", "rate_factors", "layer_sums"), "what a step needs on a card",
+     "class_weights", "rate_starts", "rate_factors", "layer_sums", "before"), "what a step needs on a card",
 )  # fmt: skip
 
 

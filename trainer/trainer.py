@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import layer_stats
 from .aids import AVERAGE, Aids, decay_at
 from .backends.numpy import NumpyBackend
 from .base import BaseTrainer, answers, check_sample
@@ -96,6 +97,8 @@ class Trainer(BaseTrainer):
         rate = learning_rate or blueprints.start_rate(self.blueprint)
         self.optimizer = BoundOptimizer(self.rule, self.graph, self._states(self.rule), rate, self.average)
         self._finished: list[dict[str, float]] = []
+        self._before: dict[str, np.ndarray] = {}  # weights before an update that is looked at
+        self._squares: dict[str, float] = {}  # and the squared norms of its gradients
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
         self.start_average()
@@ -175,6 +178,7 @@ class Trainer(BaseTrainer):
             self.backend.after(self.plan, index)
         self.micro_step += 1
         if immediate:
+            self._squares = squares
             metrics["grad_norm"] = float(np.sqrt(sum(squares[p.name] for p in self.graph.trainable)))
         return metrics
 
@@ -192,6 +196,8 @@ class Trainer(BaseTrainer):
             gradients = self.gradients
             if group > 1:
                 gradients *= gradients.dtype.type(1 / group)
+            if self._before:
+                self._squares = {p.name: sum_of_squares(gradients[p.name]) for p in self.graph.trainable}
             if settings.clip_value:
                 gradients.clip(-settings.clip_value, settings.clip_value, out=gradients)
             metrics["grad_norm"] = norm = self.grad_norm()
@@ -199,6 +205,25 @@ class Trainer(BaseTrainer):
                 gradients *= gradients.dtype.type(settings.clip_norm / norm)
             self.optimizer.update(self.model.weights, gradients)
         self._finished.append(metrics)
+
+    def keep_weights(self) -> None:
+        self._before = {p.name: self.array(p.name).copy() for p in self.graph.trainable}
+
+    @quiet()
+    def layer_statistics(self, data: Any) -> list[dict[str, Any]]:
+        plan, names, outputs = self.eval_plan, layer_stats.measured(self.eval_plan.graph), dict[str, layer_stats.Outputs]()
+        x = data.x[layer_stats.probe(len(data.x), plan.batch)]
+        for launch in plan.launches:
+            if launch.kind == "load":
+                self.load(plan, x)
+            else:
+                self.run(plan, launch, len(x))
+            for name in names.keys() & set(launch.writes.values()):
+                outputs[name] = layer_stats.of_array(self.backend.array(plan, name, len(x)))
+        kept, self._before = self._before, {}
+        weights = {name: sum_of_squares(w) for name, w in kept.items()}
+        updates = {name: sum_of_squares(self.array(name) - w) for name, w in kept.items()}
+        return layer_stats.rows(plan.graph, outputs, self._squares, weights, updates)
 
     def collect(self, wait: bool) -> list[dict[str, float]]:
         """The figures of the steps since the last call. A device may keep them back until it is asked to wait."""

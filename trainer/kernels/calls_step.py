@@ -192,6 +192,29 @@ def average_calls(n: int, decay: float, sms: int = 0) -> list[Call]:
     return [Call(Kernel("average.cu", "average_f32"), grid, block, args)]
 
 
+def sum_parts(R: int) -> int:
+    """Into how many parts channel_sums_calls cuts R rows."""
+    return max(1, min(32, R // 512))
+
+
+def channel_sums_calls(R: int, C: int, offset: int, half: bool = False) -> list[Call]:
+    """Of x (R, C) into the role "layer_sums" at byte `offset`: float64 (sum_parts(R), C, 3), see layer_sums.cu."""
+    grid = (blocks(C, 32), sum_parts(R), 1)
+    args = (Ref("x"), Ref("layer_sums", offset), Int(R), Int(C))
+    return [Call(Kernel("layer_sums.cu", "channel_sums_f32", _real(half)), grid, (32, 8, 1), args)]
+
+
+def square_blocks(n: int) -> int:
+    """Blocks of squares_calls: each leaves two sums."""
+    return max(1, min(blocks(n, 8 * THREADS), 32))
+
+
+def squares_calls(n: int, offset: int, a: Ref, b: Ref) -> list[Call]:
+    """Sums of a^2 and of (a - b)^2 into "layer_sums" at byte `offset`: float64 (square_blocks(n), 2)."""
+    args = (a, b, Ref("layer_sums", offset), Int(n))
+    return [Call(Kernel("layer_sums.cu", "squares_f32"), (square_blocks(n), 1, 1), (THREADS, 1, 1), args)]
+
+
 def _log(b: float) -> float:
     return log(b) if b > 0 else float("-inf")
 

@@ -36,7 +36,9 @@ def weighted(blueprint: Blueprint, given: str | list[float] | None, train: Datas
         return blueprint
     if wanted == AUTO:
         if not train.classes:
-            raise UserError(f"{blueprint.where}: class_weights is auto, but {train.name} has no classes.\n  Leave it out.")
+            raise UserError(
+                f"{blueprint.where}: class_weights is auto, but {train.name} has no classes.\n  Leave it out."
+            )
         wanted = class_weights(train.y, outputs)
     resolved = blueprint.resolved | {"loss": {"type": loss.type, **loss.fields, "class_weights": wanted}}
     found = blueprints.parse(json.dumps(resolved), blueprint.where)
@@ -68,8 +70,9 @@ def balanced_order(y: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     for place, k in enumerate(present):
         members = np.flatnonzero(y == k)
         wanted = each + (place in extra)
-        rounds = -(-wanted // len(members))
-        order = [rng.permutation(seed, rng.DRAW, (epoch << 32) + 1 + (int(k) << 12) + r, len(members)) for r in range(rounds)]
+        first = (epoch << 32) + 1 + (int(k) << 12)
+        rounds = range(-(-wanted // len(members)))
+        order = [rng.permutation(seed, rng.DRAW, first + r, len(members)) for r in rounds]
         drawn.append(members[np.concatenate(order)[:wanted]] if wanted else members[:0])
     return np.concatenate(drawn)[rng.permutation(seed, rng.SHUFFLE, epoch, len(y))]
 

@@ -33,7 +33,8 @@ AUTO = "auto"
 TRAIN = (
     Field("epochs", "whole", 1, 1_000_000, default=10, doc="how often every sample is seen"),
     Field("batch_size", "whole", 1, 1 << 20, default=64, doc="samples of one forward and backward pass"),
-    Field("learning_rate", "number", 1e-12, 1e3, words=(AUTO,), doc="how far one update goes; auto: found by a short test"),
+    Field("learning_rate", "number", 1e-12, 1e3, words=(AUTO,),
+          doc="how far one update goes; auto: found by short tests"),
     Field("warmup", "number", 0, 1e6, default=0.0, doc=f"how long the rate rises, {schedules.AMOUNT}"),
     Field("clip_norm", "number", 1e-12, 1e12, doc="largest norm of all gradients together"),
     Field("clip_value", "number", 1e-12, 1e12, doc="largest size of any one gradient value"),

@@ -60,14 +60,14 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
     parser.add_argument("--seed", type=int)
     aids = parser.add_argument_group("training aids", "what they do, and what they cost: docs/training.md")
-    aids.add_argument("--from", type=Path, dest="origin", metavar="RUN", help="start from the weights of a run or a .bin")
-    aids.add_argument("--freeze", action="append", metavar="LAYER", help="leave its weights as they are; * and ? fit more")
+    aids.add_argument("--from", type=Path, dest="origin", metavar="RUN", help="start from a run's weights, or a .bin's")
+    aids.add_argument("--freeze", action="append", metavar="LAYER", help="leave its weights as they are; * fits more")
     aids.add_argument("--rate", action="append", type=_factor, metavar="LAYER=X", help="its learning rate, times X")
     aids.add_argument("--ema", type=float, metavar="X", help="evaluate and export an average of the weights (0.999)")
     aids.add_argument("--class-weights", type=_weights, metavar="X,X,..", help="a weight for each class, or auto")
-    aids.add_argument("--sampling", choices=["each", "balanced"], help="balanced: draw all classes equally often")
-    aids.add_argument("--fraction", type=float, metavar="X", help="learn from this share of the training samples")
-    aids.add_argument("--time", type=_seconds, dest="time_limit", metavar="TIME", help="train so long, such as 30m or 2h")
+    aids.add_argument("--sampling", choices=["each", "balanced"], help="balanced: all classes equally often")
+    aids.add_argument("--fraction", type=float, metavar="X", help="learn from this share of the samples")
+    aids.add_argument("--time", type=_seconds, dest="time_limit", metavar="TIME", help="train so long: 30m, 2h")
     aids.add_argument("--layer-stats", action="store_true", default=None, dest="layer_statistics",
                       help="measure each layer at the end of each epoch")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
@@ -89,7 +89,8 @@ def _rate(text: str) -> float | str:
 
 
 def _weights(text: str) -> list[float] | str:
-    return text if text == "auto" else [_number(part, "a list of numbers such as 1,2.5, or auto") for part in text.split(",")]
+    parts = text.split(",")
+    return text if text == "auto" else [_number(part, "a list of numbers such as 1,2.5, or auto") for part in parts]
 
 
 def _factor(text: str) -> tuple[str, float]:

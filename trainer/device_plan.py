@@ -75,8 +75,8 @@ class DevicePlanner:
         return plan_inference(b.measured, batch, b.states, update == "end", needs, self.storage)
 
     def sums(self, batch: int, update: str) -> tuple[dict[str, int], int]:
-        """Where in "layer_sums" the sums of each thing start, and the bytes of all: of a tensor by its name, of a weight's
-        last step by `u:` and of its gradient by `d:` and its name."""
+        """Where in "layer_sums" the sums of each thing start, and the bytes of all: of a tensor by its name, of a
+        weight's last step by `u:` and of its gradient by `d:` and its name."""
         graph, places, at = self.base.measured, dict[str, int](), 0
         shapes = {t.name: t.shape for t in graph.tensors}
         for name in measured(graph):

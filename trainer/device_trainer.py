@@ -421,26 +421,30 @@ class DeviceTrainer(BaseTrainer):
         self.device.copy(address, self.backend.address(self.plan, "before"), 4 * count)
 
     def layer_statistics(self, data: Dataset) -> list[dict[str, Any]]:
-        """In one graph; what it left is read once."""
+        """One graph a batch; what it left is read."""
         if self._pending:
             self._read_history()
         self._kept = 0
-        x = data.x[layer_stats.probe(len(data.x), self.plan.batch)]
-        source = self.feed.single(x, None)
-        self._replay(("layers", source, len(x)), partial(self._measuring, source, len(x)))
-        sums, graph = self.backend.read(self.plan, "layer_sums"), self.stats_plan.graph
+        graph, outputs = self.stats_plan.graph, dict[str, layer_stats.Outputs]()
         places, _ = self.planner.sums(self.plan.batch, self.update_mode)
-        shapes, outputs = {t.name: t.shape for t in graph.tensors}, {}
+        shapes = {t.name: t.shape for t in graph.tensors}
+        sums = np.empty(0, np.uint8)
 
         def found(name: str, *shape: int) -> np.ndarray:
             at = places[name]
             return sums[at : at + 8 * prod(shape)].view(np.float64).reshape(shape)
 
-        for name in layer_stats.measured(graph):
-            R, C = len(x) * prod(shapes[name][:-1]), shapes[name][-1]
-            part = found(name, calls_step.sum_parts(R), C, 3).sum(0)
-            outputs[name] = layer_stats.Outputs(R * C, part[:, 0].sum(), part[:, 1].sum(), part[:, 2] > 0)
-        steps = {p.name: found(f"u:{p.name}", calls_step.square_blocks(prod(p.shape)), 2).sum(0) for p in graph.trainable}
+        for index in layer_stats.probe(len(data.x), self.plan.batch):
+            source, size = self.feed.single(data.x[index], None), len(index)
+            self._replay(("layers", source, size), partial(self._measuring, source, size))
+            sums = self.backend.read(self.plan, "layer_sums")
+            for name in layer_stats.measured(graph):
+                R, C = size * prod(shapes[name][:-1]), shapes[name][-1]
+                part = found(name, calls_step.sum_parts(R), C, 3).sum(0)
+                more = layer_stats.Outputs(R * C, part[:, 0].sum(), part[:, 1].sum(), part[:, 2] > 0)
+                outputs[name] = outputs[name] + more if name in outputs else more
+        blocks = {p.name: calls_step.square_blocks(prod(p.shape)) for p in graph.trainable}
+        steps = {name: found(f"u:{name}", count, 2).sum(0) for name, count in blocks.items()}
         weights, updates = ({name: float(pair[i]) for name, pair in steps.items()} for i in (0, 1))
         return layer_stats.rows(graph, outputs, self._gradient_squares(found), weights, updates)
 

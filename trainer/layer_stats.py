@@ -5,8 +5,8 @@
     mean, std     of its outputs
     gradient      norm of its weights' gradient in the epoch's last update, before any clipping; None without weights
     update_ratio  norm of that update over the norm of the weights before it; None without weights
-Outputs are those of evaluation (no dropout, running statistics, averaged weights) for one batch, evenly taken from the
-training samples, unchanged.
+Outputs are those of evaluation (no dropout, running statistics, averaged weights) for a few hundred samples, evenly
+taken from the training set, unchanged.
 """
 
 from __future__ import annotations
@@ -33,10 +33,21 @@ class Outputs:
     squares: float
     live: np.ndarray
 
+    def __add__(self, more: Outputs) -> Outputs:
+        """Of both batches together."""
+        return Outputs(
+            self.count + more.count, self.sum + more.sum, self.squares + more.squares, self.live | more.live
+        )
 
-def probe(count: int, batch: int) -> np.ndarray:
-    """The samples that layers are measured on: int64, evenly spaced, at most a batch."""
-    return np.linspace(0, count - 1, min(count, batch)).astype(np.int64)
+
+SAMPLES = 512  # that layers are measured on, or a batch if that is more
+
+
+def probe(count: int, batch: int) -> list[np.ndarray]:
+    """The samples that layers are measured on: int64, evenly spaced, in batches of equal size."""
+    size = min(count, batch)
+    batches = max(1, min(-(-SAMPLES // size), count // size))
+    return np.split(np.linspace(0, count - 1, batches * size).astype(np.int64), batches)
 
 
 def measured(graph: Graph) -> dict[str, tuple[str, bool]]:
@@ -53,7 +64,7 @@ def measured(graph: Graph) -> dict[str, tuple[str, bool]]:
 def of_array(y: np.ndarray) -> Outputs:
     """The definition, of outputs (N, ..., C)."""
     rows = y.reshape(-1, y.shape[-1]).astype(np.float64)
-    return Outputs(rows.size, float(rows.sum()), float(np.square(rows).sum()), (rows > 0).any(0))
+    return Outputs(rows.size, float(rows.sum()), float(np.square(rows).sum()), np.asarray((rows > 0).any(0)))
 
 
 def rows(
@@ -63,9 +74,9 @@ def rows(
     weights: Mapping[str, float],
     updates: Mapping[str, float],
 ) -> list[dict[str, Any]]:
-    """The list that a row of metrics has as "layers". outputs: by tensor; the others: squared norms by parameter."""
-    names = measured(graph)
-    by_layer = {layer: (outputs[tensor], rectified) for tensor, (layer, rectified) in names.items() if tensor in outputs}
+    """What a row of metrics has as "layers". outputs: by tensor; the others: squared norms by parameter."""
+    names = measured(graph).items()
+    by_layer = {layer: (outputs[tensor], rectified) for tensor, (layer, rectified) in names if tensor in outputs}
     params: dict[str, list[str]] = {}
     for p in graph.trainable:
         params.setdefault(p.layer, []).append(p.name)

@@ -251,7 +251,8 @@ def alarm_text(row: dict[str, Any]) -> str:
     known = [layer for layer in row.get("layers", ()) if layer["gradient"]]
     worst = max(known, key=lambda layer: layer["gradient"])["name"] if known else None
     return (
-        f"gradients above {ALARM:g} in {row['alarms']} updates of epoch {row['epoch']} ({row['grad_norm_max']:.3g} at most"
+        f"gradients above {ALARM:g} in {row['alarms']} updates of epoch {row['epoch']} "
+        f"({row['grad_norm_max']:.3g} at most"
         + (f"; largest in {worst}" if worst else "")
         + "): train with --clip-norm 1, a lower --lr, or --warmup 1"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, loop
+from . import balance, checkpoint, loop, rate
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_pictures
@@ -24,6 +24,7 @@ from .data.pictures import to_frames
 from .errors import UserError
 from .graph import build, nhwc
 from .machine import Machine, fitted
+from .rate_page import page as rate_page
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
 from .transfer import Origin, transfer
@@ -94,6 +95,22 @@ class Session:
         """(allocations made, bytes free) of the card, or None on the CPU."""
         device = getattr(self.trainer, "device", None)
         return None if device is None else (device.allocations, device.free_bytes())
+
+    def find_rate(self) -> None:
+        """Look for the learning rate; the reasons go to learning_rate.html and learning_rate.json."""
+        found = rate.find(self.trainer, self.train, self.settings)
+        self.settings = replace(self.settings, learning_rate=found.rate)
+        self.write_config()
+        write_text(self.folder / "learning_rate.html", rate_page(found, self.blueprint.name))
+        write_text(self.folder / "learning_rate.json", json.dumps(found.as_dict(), indent=2) + "\n")
+        self.notes.append(
+            f"learning rate {found.rate:g}: {found.why} ({found.base:g} for 256 samples an update; "
+            f"{self.folder / 'learning_rate.html'})"
+        )
+
+    def write_config(self) -> None:
+        config = {"blueprint": self.blueprint.resolved, "settings": self.settings.as_dict(), "data": self.data}
+        write_text(self.folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
     def save(self, which: str) -> None:
         """Write best.npz or last.npz. Raises UserError instead where a value is not finite."""
@@ -302,12 +319,12 @@ def _assemble(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
-    config = {"blueprint": blueprint.resolved, "settings": settings.as_dict(), "data": data}
-    write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    return Session(
+    session = Session(
         folder, blueprint, settings, made.trainer, train, validation, splits.test, data, progress, made.remembered,
         made.notes,
     )  # fmt: skip
+    session.write_config()
+    return session
 
 
 def _check_fit(trainer: BaseTrainer, train: Dataset, data: dict[str, Any]) -> None:
@@ -360,18 +377,18 @@ def _check_values(trainer: BaseTrainer, train: Dataset) -> None:
 def _normalisation(
     blueprint: blueprints.Blueprint, train: Dataset, origin: Origin | None = None
 ) -> tuple[list[float] | None, list[float] | None]:
-    """Per-channel mean and standard deviation in pixel units: the blueprint's, those that the weights to begin with were
-    trained with, or those of the training pictures."""
+    """Per-channel mean and standard deviation in pixel units: the blueprint's, those that the weights to begin with
+    were trained with, or those of the training pictures."""
     given = blueprint.preprocessing
     channels = train.x.shape[-1] if train.x.ndim == 4 else 1
     if train.x.dtype != "uint8":
         return None, None
-    mean, std = mean_std(train)
+    mean, std = ([float(round(v, 4)) for v in measured] for measured in mean_std(train))
     if origin is not None and origin.mean and origin.std and len(origin.mean) == channels:
-        mean, std = np.asarray(origin.mean), np.asarray(origin.std)
+        mean, std = origin.mean, origin.std
     out = []
-    for key, measured in (("mean", mean), ("std", std)):
-        value = given.get(key, [float(round(v, 4)) for v in measured])
+    for key, found in (("mean", mean), ("std", std)):
+        value = given.get(key, found)
         value = [float(v) for v in (value if isinstance(value, (list, tuple)) else [value] * channels)]
         if len(value) != channels:
             raise UserError(

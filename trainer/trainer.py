@@ -211,15 +211,17 @@ class Trainer(BaseTrainer):
 
     @quiet()
     def layer_statistics(self, data: Any) -> list[dict[str, Any]]:
-        plan, names, outputs = self.eval_plan, layer_stats.measured(self.eval_plan.graph), dict[str, layer_stats.Outputs]()
-        x = data.x[layer_stats.probe(len(data.x), plan.batch)]
-        for launch in plan.launches:
-            if launch.kind == "load":
-                self.load(plan, x)
-            else:
-                self.run(plan, launch, len(x))
-            for name in names.keys() & set(launch.writes.values()):
-                outputs[name] = layer_stats.of_array(self.backend.array(plan, name, len(x)))
+        plan, outputs = self.eval_plan, dict[str, layer_stats.Outputs]()
+        names = layer_stats.measured(plan.graph)
+        for index in layer_stats.probe(len(data.x), plan.batch):
+            for launch in plan.launches:
+                if launch.kind == "load":
+                    self.load(plan, data.x[index])
+                else:
+                    self.run(plan, launch, len(index))
+                for name in names.keys() & set(launch.writes.values()):
+                    found = layer_stats.of_array(self.backend.array(plan, name, len(index)))
+                    outputs[name] = outputs[name] + found if name in outputs else found
         kept, self._before = self._before, {}
         weights = {name: sum_of_squares(w) for name, w in kept.items()}
         updates = {name: sum_of_squares(self.array(name) - w) for name, w in kept.items()}

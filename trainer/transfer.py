@@ -35,7 +35,7 @@ def read(path: Path) -> Origin:
         return _read_bin(path)
     if path.suffix.lower() in (".onnx", ".tflite"):
         raise UserError(
-            f"--from {path}: import the model first: edge-export {path} -o {path.stem}.bin, then --from {path.stem}.bin."
+            f"--from {path}: import the model first: edge-export {path} -o {path.stem}.bin, then take that."
         )
     saved = checkpoint.load(path)
     data = saved.meta.get("data", {})

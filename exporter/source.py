@@ -29,6 +29,7 @@ class Source:
     settings: dict[str, Any] = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     where: str = ""
+    unknown: dict[str, Any] | None = None
 
 
 def load_source(source: str | None, config: str | None = None, weights: str | None = None) -> Source:
@@ -73,4 +74,5 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
         meta.get("settings", {}),
         meta.get("progress", {}),
         saved.where,
+        meta.get("unknown"),
     )

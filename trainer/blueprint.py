@@ -46,6 +46,8 @@ TRAIN = (
           doc="whether an epoch has every sample once, or draws all classes equally often"),
     Field("fraction", "number", 1e-6, 1, default=1.0, doc="share of the training samples that is used"),
     Field("time_limit", "number", 1, 1e9, doc="seconds that training may take; the schedule is scaled to them"),
+    Field("unknown", "number", 0, 0.5, default=0.02,
+          doc="share of the right answers on held-out samples that the net may call unknown; 0: it always answers"),
     Field("layer_statistics", "flag", default=False, doc="whether each layer is measured at the end of each epoch"),
 )  # fmt: skip
 EARLY_STOPPING = (

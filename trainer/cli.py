@@ -68,6 +68,7 @@ def _train_parser() -> argparse.ArgumentParser:
     aids.add_argument("--sampling", choices=["each", "balanced"], help="balanced: all classes equally often")
     aids.add_argument("--fraction", type=float, metavar="X", help="learn from this share of the samples")
     aids.add_argument("--time", type=_seconds, dest="time_limit", metavar="TIME", help="train so long: 30m, 2h")
+    aids.add_argument("--unknown", type=float, metavar="X", help="share of right answers that may be called unknown")
     aids.add_argument("--layer-stats", action="store_true", default=None, dest="layer_statistics",
                       help="measure each layer at the end of each epoch")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
@@ -153,10 +154,11 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from .machine import Machine
     from .memory import parse_bytes
     from .transfer import read as read_weights
+    from .unknown import text as unknown_text
 
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
              "validation_split", "early_stopping", "seed", "ema", "sampling", "fraction", "time_limit", "freeze",
-             "layer_statistics")  # fmt: skip
+             "layer_statistics", "unknown")  # fmt: skip
     given = {name: getattr(options, name) for name in names} | {"rates": dict(options.rate) if options.rate else None}
     if options.preview is not None:
         blueprint = blueprints.load(options.blueprint)
@@ -202,9 +204,12 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
+    unknown = session.fit_unknown()
     tested = session.test_best()
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
+    if unknown is not None:
+        print(unknown_text(unknown))
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")

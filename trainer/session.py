@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, loop, rate
+from . import balance, checkpoint, loop, rate, unknown
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_pictures
@@ -135,6 +135,35 @@ class Session:
                     "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is "
                     "kept."
                 )
+
+    def fit_unknown(self) -> dict[str, Any] | None:
+        """When the best checkpoint's answer is none (unknown.py): fitted on what was held out, kept in it for the .bin.
+        None where the net does not choose among classes, too little was held out, or none is wanted."""
+        held_out, wanted = self.validation, self.settings.unknown > 0 and self.trainer.loss.classification
+        if held_out is None or not wanted or self.trainer.graph.output_shape[-1] < 2 or not self.trainer.classes:
+            return None
+        if len(held_out.x) < unknown.FEWEST:
+            self.log(f"no threshold for unknown: {len(held_out.x)} samples held out, {unknown.FEWEST} are needed")
+            return None
+        best = checkpoint.load(self.folder)
+        self.trainer.load_arrays(best.arrays, best.where)
+        ends_in_softmax = self.trainer.full.nodes[-1].op == "softmax"  # its outputs have lost their energy
+        measures = ("margin",) if ends_in_softmax else tuple(unknown.MEASURES)
+        z = self._outputs(held_out.x)
+        if not (z.argmax(-1) == held_out.y).any():
+            return None
+        strange = self._outputs(unknown.strangers(held_out.x[: unknown.MOST], self.settings.seed))
+        found = unknown.fit(z, held_out.y, strange, self.settings.unknown, measures)
+        if self.test is not None:
+            found["test"] = unknown.trade(self._outputs(self.test.x), self.test.y, found)
+        checkpoint.save(Path(best.where), best.arrays, best.meta | {"unknown": found})
+        self.log(unknown.text(found))
+        return found
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
+        """What the net gives for each sample, as rows."""
+        size = self.trainer.batch_size
+        return np.concatenate([self.trainer.infer(x[at : at + size]) for at in range(0, len(x), size)])
 
     def test_best(self) -> Evaluation | None:
         """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights."""

@@ -32,6 +32,7 @@ class Settings:
     sampling: str = "each"  # or balanced
     fraction: float = 1.0  # of the training samples, what is held out not counted
     time_limit: float | None = None  # seconds
+    unknown: float = 0.0  # share of right answers that may be called unknown
     layer_statistics: bool = False
     freeze: list[str] | None = None
     rates: dict[str, float] | None = None

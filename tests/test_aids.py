@@ -11,10 +11,15 @@ from shim_device import ShimDevice
 from test_device_trainer import MLP, pictures
 
 from litenet.trainer.aids import Aids, decay_at
+from litenet.trainer.base import BaseTrainer
+from litenet.trainer.budget import live_bytes
+from litenet.trainer.debug_nan import Watch
 from litenet.trainer.device_trainer import DeviceTrainer
 from litenet.trainer.errors import UserError
 from litenet.trainer.graph import RESERVED
 from litenet.trainer.loop import Events, Progress, fit
+from litenet.trainer.planning import cpu_maker
+from litenet.trainer.profile import profile_step
 from litenet.trainer.settings import settings_for
 from litenet.trainer.trainer import Trainer
 
@@ -280,3 +285,44 @@ def test_every_value_that_a_card_wants_beside_the_net_is_a_name_no_layer_can_hav
     trainer, _ = on("cuda", NORMED, ema=0.9, rates={"head": 2}, loss=loss)
     control = {b.name for b in trainer.plan.buffers if b.kind == "control"}
     assert control <= set(RESERVED)
+
+
+# ---- beside other tools
+
+
+@BOTH
+@WAYS
+def test_a_step_with_aids_can_be_profiled_and_leaves_no_trace(device, more):
+    trainer, settings = on(device, NORMED, ema=0.9, freeze=["first", "norm"], rates={"head": 2}, **more)
+    before = trainer.state_arrays()
+    found = profile_step(trainer, pictures(), settings)
+    rows = [row for row in found.launches if row.kind == "average"]
+    assert [row.name for row in rows] == ["average"]
+    assert rows[0].us > 0
+    params = (*trainer.graph.trainable, *trainer.graph.statistics)
+    moving = sum(trainer.read(trainer.plan, p.name).nbytes for p in params)
+    assert (rows[0].read, rows[0].written) == (2 * moving, moving)
+    for name, array in trainer.state_arrays().items():
+        assert array.tobytes() == before[name].tobytes(), name
+
+
+@BOTH
+def test_a_nan_is_named_in_a_net_with_aids(device):
+    trainer, settings = on(device, NORMED, ema=0.9, freeze=["first", "norm"], rates={"head": 2})
+    trainer.write(trainer.plan, "second.bias", np.full(6, np.inf, np.float32))
+    progress = Progress()
+    with pytest.raises(UserError, match="second"):
+        fit(trainer, pictures(), None, settings, progress, Events(), watch=Watch(trainer, progress))
+
+
+def test_the_budget_counts_the_average():
+    plain, settings = on("numpy", NORMED)
+    aided, aided_settings = on("numpy", NORMED, ema=0.9)
+    grown = aided.plan.persistent_bytes - plain.plan.persistent_bytes
+    weights = sum(b.bytes for b in plain.plan.buffers if b.kind in ("weights", "state"))
+    assert weights <= grown <= weights + 1024
+    for given, trainer in ((settings, plain), (aided_settings, aided)):
+        base = BaseTrainer()
+        base.set_up(trainer.blueprint, 3, None, given.aids)
+        persistent, _ = live_bytes(cpu_maker(base, given).draft(4, trainer.update_mode, ()))
+        assert persistent == trainer.plan.persistent_bytes

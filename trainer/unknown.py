@@ -5,9 +5,9 @@ Of the net's outputs z (logits) of one sample, the answer is unknown where eithe
     energy        log sum_c e^z_c: low where nothing looks familiar (Liu et al., "Energy-based out-of-distribution
                   detection", NeurIPS 2020)
 A device needs no exponential for the margin. The thresholds are such that a given share of the right answers on
-held-out samples is lost. Whether the margin, the energy or both are used is measured there: of the wrong answers, and of
-strangers (the same pictures cut into tiles that change places), each lets a share pass; the one is taken whose shares
-are, in the worse of the two cases, the smallest multiple of the best.
+held-out samples is lost. Whether the margin, the energy or both are used is measured there: of the wrong answers, and
+of strangers (the same pictures cut into tiles that change places), each lets a share pass; the one is taken whose
+shares are, in the worse of the two cases, the smallest multiple of the best.
 
     temperature   T that minimises the mean of -log softmax(z / T)_class (Guo et al., "On calibration of modern neural
                   networks", ICML 2017); classes do not change with it
@@ -117,9 +117,9 @@ def strangers(x: np.ndarray, seed: int) -> np.ndarray:
 
 
 def temperature(z: np.ndarray, y: np.ndarray) -> float:
-    """From 0.05 to 20, by golden sections of log T: the mean loss has one minimum. So that a net without a mistake on a
-    few samples is not taken for infallible, one part in N + 2 of each answer is given to the other classes (after Platt,
-    "Probabilistic outputs for support vector machines", 1999)."""
+    """From 0.05 to 20, by golden sections of log T: the mean loss has one minimum. So that a net without a mistake on
+    a few samples is not taken for infallible, one part in N + 2 of each answer is given to the other classes (after
+    Platt, "Probabilistic outputs for support vector machines", 1999)."""
     (N, C), index = z.shape, np.arange(len(y))
     doubt = 1 / (N + 2)
 

@@ -123,6 +123,7 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
         "litenet": version_text(),
         "dataset": {k: data[k] for k in ("name", "hash", "samples")} if data else None,
         "accuracy": best.get("validation_accuracy"),
+        "unknown": source.unknown,
         "blueprint": source.blueprint.resolved,
     }
     return {k: v for k, v in found.items() if v is not None}

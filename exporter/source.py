@@ -29,6 +29,7 @@ class Source:
     settings: dict[str, Any] = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     where: str = ""
+    unknown: dict[str, Any] | None = None
 
 
 def load_source(source: str | None, config: str | None = None, weights: str | None = None) -> Source:
@@ -51,10 +52,10 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
     if config is None and "blueprint" not in saved.meta:
         raise UserError(f"{saved.where} holds weights but no blueprint.\n  Add --config blueprint.json.")
     blueprint = blueprints.load(config) if config else saved.blueprint
-    full = build(blueprint)
+    full, arrays = build(blueprint), saved.weights
     weights = {}
     for p in full.params.values():
-        found = saved.arrays.get(f"weights/{p.name}")
+        found = arrays.get(p.name)
         if found is None or found.shape != p.shape:
             what = "is missing" if found is None else f"has shape {found.shape}"
             raise UserError(
@@ -73,4 +74,5 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
         meta.get("settings", {}),
         meta.get("progress", {}),
         saved.where,
+        meta.get("unknown"),
     )

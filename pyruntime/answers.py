@@ -9,13 +9,18 @@ import numpy as np
 from .engine import InferenceEngine
 from .errors import ModelError
 
+UNKNOWN = "unknown"
+TINY = 1e-30  # the least probability that has a logarithm here
 SHOWN_VALUES = 8  # of a net that gives values, in text; JSON has them all
 
 
-def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top: int) -> dict[str, Any]:
-    """The answer to one picture.
+def answer(
+    engine: InferenceEngine, file: str, y: Any, microseconds: float, top: int, guess: bool = False
+) -> dict[str, Any]:
+    """The answer to one picture. guess: never unknown.
 
-    Classes: {file, label, index, probability, top: [{label, index, probability}, ...], microseconds}
+    Classes: {file, label, index, probability, top: [{label, index, probability}, ...], microseconds}; of a model that
+             may not know {..., unknown: true or false}, and the label is then "unknown", index and top are the guesses
     Values:  {file, values: [...], microseconds}
     Several outputs: {file, outputs: [{name, shape, values: [...]}, ...], microseconds}
     """
@@ -32,9 +37,12 @@ def answer(engine: InferenceEngine, file: str, y: Any, microseconds: float, top:
     elif p is None:
         found["values"] = [float(v) for v in values]
     else:
-        order = np.argsort(-p, kind="stable")[:top]
+        doubt = None if guess else unknown(engine, values)
+        order = np.argsort(-p, kind="stable")[: max(top, 2) if doubt else top]
         best = [{"label": label(engine, int(i)), "index": int(i), "probability": round(float(p[i]), 6)} for i in order]
         found |= {**best[0], "top": best}
+        if doubt is not None:
+            found |= {"label": UNKNOWN if doubt else found["label"], "unknown": doubt}
     found["microseconds"] = round(microseconds, 1)
     return found
 
@@ -55,10 +63,30 @@ def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
         return p if p.size > 1 else np.array([1 - p[0], p[0]])
     if y.size == 1:
         return None
-    if last.op == "softmax" or "sigmoid" in (last.op, last.activation):
+    if "sigmoid" in (last.op, last.activation):
         return p
+    rule = engine.metadata.get("unknown") or {}
+    if last.op == "softmax":
+        if not rule:
+            return p
+        p = np.log(np.maximum(p, TINY))
+    p /= rule.get("temperature", 1.0)
     e = np.exp(p - p.max())
     return e / e.sum()
+
+
+def unknown(engine: InferenceEngine, y: np.ndarray) -> bool | None:
+    """Whether the answer is too uncertain to be given; None if the model has no threshold. y: its outputs.
+
+    The lead of the first over the second, or log sum e^y, is below a threshold that was fitted on held-out samples.
+    """
+    rule = engine.metadata.get("unknown")
+    if not rule:
+        return None
+    z = np.log(np.maximum(y.astype(np.float64), TINY)) if engine.layers[-1].op == "softmax" else y.astype(np.float64)
+    second, first = np.sort(z)[-2:]
+    energy = first + np.log(np.exp(z - first).sum())
+    return bool(first - second < rule.get("margin", -np.inf) or energy < rule.get("energy", -np.inf))
 
 
 def label(engine: InferenceEngine, index: int) -> str:
@@ -74,6 +102,9 @@ def text(found: dict[str, Any]) -> list[str]:
     if "outputs" in found:
         shown = [(o["name"], " x ".join(map(str, o["shape"])), _numbers(o["values"])) for o in found["outputs"]]
         return [f"{found['file']}  {name} ({shape})  {line}" for name, shape, line in shown]
+    if found.get("unknown"):
+        guesses = ", ".join(f"{entry['label']} {100 * entry['probability']:.1f} %" for entry in found["top"])
+        return [f"{found['file']}  {UNKNOWN} ({guesses})"]
     width = max(len(entry["label"]) for entry in found["top"])
     names = [found["file"]] + [" " * len(found["file"])] * (len(found["top"]) - 1)
     return [

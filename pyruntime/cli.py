@@ -20,7 +20,8 @@ EPILOG = """\
 exit status: 0 all answered, 1 something could not be read or failed its test, 2 bad command line
 
 --json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
-probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds; one with
+probability) and microseconds (of the net alone); of a model that may not know also unknown, true or false: if true the
+label is "unknown", and index and top are guesses. A net that gives values has file, values, microseconds; one with
 several outputs has file, outputs (a list of name, shape, values), microseconds.
 Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers", --explain
 adds explained (file, label, layer).
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("model", help="the .bin file that edge-export wrote")
     p.add_argument("images", nargs="*", metavar="image", help="picture, folder of pictures, or - for stdin")
     p.add_argument("--top", type=_count, metavar="N", help="show the N best classes (default 1, in JSON 5)")
+    p.add_argument("--guess", action="store_true", help="always name a class, never answer unknown")
     p.add_argument("--json", action="store_true", help="answer in JSON, one object a line")
     p.add_argument("--trace", action="store_true", help="also show what each layer gave for each picture")
     p.add_argument("--info", action="store_true", help="show the model: sizes, preprocessing, layers, origin")
@@ -129,7 +131,7 @@ def _answer(engine, path: str, args: argparse.Namespace, drawer) -> int:
     start = perf_counter()
     y = engine.predict(x)
     microseconds = (perf_counter() - start) * 1e6
-    found = answers.answer(engine, path, y, microseconds, args.top or (5 if args.json else 1))
+    found = answers.answer(engine, path, y, microseconds, args.top or (5 if args.json else 1), args.guess)
     lines = answers.text(found)
     if args.trace:
         from . import report

@@ -24,7 +24,8 @@ from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
 FLOATS, FLOAT32 = ffi.typeof("float[]"), np.dtype(np.float32)
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
 
-PROVENANCE = ("loss", "accuracy", "dataset", "source", "created", "litenet", "parity")  # keys of the metadata
+# keys of the metadata
+PROVENANCE = ("loss", "accuracy", "unknown", "dataset", "source", "created", "litenet", "parity")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import blueprint as blueprints
+from .aids import AVERAGE, Aids, apply, averaged
 from .errors import UserError
-from .fuse import for_training
+from .fuse import for_training, without_training_only
 from .graph import Graph, build
 from .losses import make_loss
 from .optimizers import make_optimizer
@@ -59,14 +60,18 @@ class BaseTrainer:
     update_mode: str
     observer: Observer | None = None  # of every step, while it is set
 
-    def set_up(self, blueprint: blueprints.Blueprint | str | Path, seed: int, classes: bool | None) -> None:
-        """Everything about the net that does not depend on the backend."""
+    def set_up(
+        self, blueprint: blueprints.Blueprint | str | Path, seed: int, classes: bool | None, aids: Aids | None = None
+    ) -> None:
+        """Everything about the net that does not depend on the backend. aids: by default the blueprint's."""
         if not isinstance(blueprint, blueprints.Blueprint):
             blueprint = blueprints.load(blueprint)
         self.blueprint, self.seed = blueprint, seed
-        self.full = build(blueprint)  # the net as the blueprint has it, nothing fused
+        self.aids = aids or Aids.of(blueprints.train_settings(blueprint))
+        self.full = apply(self.aids, build(blueprint), blueprint.where)  # as the blueprint has it, nothing fused
         self.loss = make_loss(blueprint.loss)
         self.graph = for_training(self.full, self.loss.name)
+        self.plain = self.graph  # with every layer that a backend may join with another
         self.classes = self.loss.classification if classes is None else classes
         check_loss(blueprint, self.graph, self.loss, self.classes)
         self.rule = make_optimizer(blueprint.optimizer)
@@ -74,6 +79,24 @@ class BaseTrainer:
         self.micro_step = 0  # forward passes so far: the counter of dropout's and augmentation's random numbers
         self.epoch = 0  # set by the loop: the alternate flip depends on it
         self._kept = 0  # samples of a forward() whose values still lie in the arena
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The arrays that each weight has beside itself, by the prefix of their names."""
+        return (*self.rule.states, *([AVERAGE] if self.aids.ema else []))
+
+    @property
+    def evaluated(self) -> Graph:
+        """The net that is evaluated and exported."""
+        return self._averages(without_training_only(self.graph))
+
+    @property
+    def measured(self) -> Graph:
+        """The same with no layer joined with another that has an output of its own."""
+        return self._averages(without_training_only(self.plain))
+
+    def _averages(self, graph: Graph) -> Graph:
+        return averaged(graph) if self.aids.ema else graph
 
     @property
     def batch_size(self) -> int:
@@ -174,8 +197,8 @@ class BaseTrainer:
     # ---- using the net as it is
 
     def infer(self, x: np.ndarray) -> np.ndarray:
-        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics): a copy.
-        Of a net that ends in a softmax which the loss includes, the logits."""
+        """The net's output for up to batch_size samples, as at inference (no dropout, running statistics, the weights'
+        average where one is kept): a copy. Of a net that ends in a softmax which the loss includes, the logits."""
         plan, self._kept = self.eval_plan, 0
         check_sample(self.graph, x, plan.batch)
         for index, launch in enumerate(plan.launches):
@@ -203,6 +226,16 @@ class BaseTrainer:
         kept = np.concatenate(outputs) if outputs else None
         return Evaluation(total / len(x), correct / len(x) if predictions else None, found, kept)
 
+    # ---- what layers are like (layer_stats.py)
+
+    def keep_weights(self) -> None:
+        """Right before the last update of an epoch, which layer_statistics will look at."""
+        raise NotImplementedError
+
+    def layer_statistics(self, data: Any) -> list[dict[str, Any]]:
+        """Every layer measured, on samples of the training set `data`, after the update that keep_weights preceded."""
+        raise NotImplementedError
+
     # ---- what a checkpoint holds
 
     def _lasting(self, optimizer: bool) -> dict[str, str]:
@@ -211,16 +244,30 @@ class BaseTrainer:
         if optimizer:
             for state in self.rule.states:
                 names |= {f"optimizer/{state}/{p.name}": f"{state}:{p.name}" for p in self.graph.trainable}
+            names |= {f"average/{name}": f"{AVERAGE}:{name}" for name in self._averaged()}
         return names
 
+    def _averaged(self) -> list[str]:
+        """What an average is kept of."""
+        return [p.name for p in (*self.graph.trainable, *self.graph.statistics)] if self.aids.ema else []
+
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """Everything a resume needs, as copies: weights/NAME (with statistics) and optimizer/STATE/NAME."""
+        """Everything a resume needs, as copies: weights/NAME (with statistics), optimizer/STATE/NAME and, of an average
+        of the weights, average/NAME."""
         return {key: self.read(self.plan, name) for key, name in self._lasting(True).items()}
 
     def load_arrays(self, arrays: dict[str, np.ndarray], where: str, optimizer: bool = True) -> None:
-        """The inverse of state_arrays; a missing or misshapen array is named."""
+        """The inverse of state_arrays; a missing or misshapen array is named. Without `optimizer` only the weights,
+        from which their average, if any, starts anew."""
         for key, name in self._lasting(optimizer).items():
             self.write(self.plan, name, check_array(arrays, key, self.plan.view(name)[1], where))
+        if not optimizer:
+            self.start_average()
+
+    def start_average(self) -> None:
+        """Let the average of the weights begin where they are."""
+        for name in self._averaged():
+            self.write(self.plan, f"{AVERAGE}:{name}", self.read(self.plan, name))
 
 
 def answers(loss: Any, target: tuple[tuple[int, ...], str], y: np.ndarray, rows: int) -> np.ndarray:

@@ -24,22 +24,32 @@ from .blueprint_text import Node, fail, read
 from .data.augment import Augmentation, check_mixing, check_pictures, read_augmentation
 from .fields import Field, Options, check, check_all, entries_of, read_options, show, unknown
 
-__all__ = ["Blueprint", "Layer", "Options", "check_train", "load", "parse", "train_settings"]
+__all__ = ["Blueprint", "Layer", "Options", "check_train", "load", "parse", "start_rate", "train_settings"]
 
 MAX_BYTES = 1 << 18
 MAX_VALUES = 1 << 28  # of one input: 1 GiB as float32
 
+AUTO = "auto"
 TRAIN = (
     Field("epochs", "whole", 1, 1_000_000, default=10, doc="how often every sample is seen"),
     Field("batch_size", "whole", 1, 1 << 20, default=64, doc="samples of one forward and backward pass"),
-    Field("learning_rate", "number", 1e-12, 1e3, doc="how far one update goes"),
+    Field("learning_rate", "number", 1e-12, 1e3, words=(AUTO,),
+          doc="how far one update goes; auto: found by short tests"),
     Field("warmup", "number", 0, 1e6, default=0.0, doc=f"how long the rate rises, {schedules.AMOUNT}"),
     Field("clip_norm", "number", 1e-12, 1e12, doc="largest norm of all gradients together"),
     Field("clip_value", "number", 1e-12, 1e12, doc="largest size of any one gradient value"),
     Field("accumulation", "whole", 1, 65536, default=1, doc="batches whose gradients make one update"),
     Field("validation_split", "number", 0, 0.9, default=0.1, doc="share of the samples held out"),
     Field("seed", "whole", 0, 2**64 - 1, default=0, doc="what all random numbers follow from"),
-)
+    Field("ema", "number", 0, 0.999999, doc="decay of a moving average of the weights, which is then what counts"),
+    Field("sampling", "choice", default="each", words=("each", "balanced"),
+          doc="whether an epoch has every sample once, or draws all classes equally often"),
+    Field("fraction", "number", 1e-6, 1, default=1.0, doc="share of the training samples that is used"),
+    Field("time_limit", "number", 1, 1e9, doc="seconds that training may take; the schedule is scaled to them"),
+    Field("unknown", "number", 0, 0.5, default=0.02,
+          doc="share of the right answers on held-out samples that the net may call unknown; 0: it always answers"),
+    Field("layer_statistics", "flag", default=False, doc="whether each layer is measured at the end of each epoch"),
+)  # fmt: skip
 EARLY_STOPPING = (
     Field("patience", "whole", 1, 1_000_000, default=5, doc="epochs without improvement before training stops"),
     Field("min_delta", "number", 0, 1e6, default=0.0, doc="the least change that is an improvement"),
@@ -58,7 +68,7 @@ BESIDE_OPTIMIZER = ("momentum", "weight_decay")  # settings of the optimizer tha
 KEYS = (
     *("name", "description", "input_shape", "preprocessing", "labels", "layers", "loss", "optimizer"),
     *BESIDE_OPTIMIZER,
-    *("schedule", "early_stopping", "augmentation"),
+    *("schedule", "early_stopping", "augmentation", "freeze", "rates"),
     *(f.name for f in TRAIN),
 )
 
@@ -279,7 +289,23 @@ def _train(entries: Mapping[str, Node], shape: tuple[int, ...], where: str) -> d
         found["early_stopping"] = _early_stopping(entries["early_stopping"], where)
     if "augmentation" in entries and entries["augmentation"].value is not False:
         found["augmentation"] = _augmentation(entries["augmentation"], shape, where)
+    for key in ("freeze", "rates"):
+        if key in entries:
+            found[key] = check_layers(key, entries[key], _at(entries[key], where))
     return found
+
+
+def check_layers(key: str, given: Any, where: str) -> Any:
+    """The value of "freeze" (a pattern of names of layers or a list of them) or of "rates" (pattern to factor)."""
+    value = given.plain() if isinstance(given, Node) else given
+    if key == "freeze":
+        doc = "names of layers whose weights stay as they are, with * and ? as in file names"
+        items = value if isinstance(value, list) else [value]
+        return [check(Field(key, "text", doc=doc), item, where) for item in items]
+    if not isinstance(value, dict):
+        fail(where, f"rates is {show(value)}, but a mapping is expected", 'Write {"layer_0": 0.1}, for example.')
+    doc = "what the learning rate of these layers is multiplied by"
+    return {name: check(Field(name, "number", 1e-6, 1e6, doc=doc), item, where) for name, item in value.items()}
 
 
 def _early_stopping(node: Node, where: str) -> dict[str, Any]:
@@ -302,6 +328,12 @@ def _augmentation(node: Node, shape: tuple[int, ...], where: str) -> dict[str, A
     return found
 
 
+def start_rate(blueprint: Blueprint) -> float:
+    """The learning rate; where it is still to be found, the optimizer's usual one."""
+    rate = train_settings(blueprint)["learning_rate"]
+    return optimizers.default_learning_rate(blueprint.optimizer.type) if rate == AUTO else rate
+
+
 def check_train(name: str, value: Any, where: str) -> Any:
     """A value for a key of TRAIN that comes from elsewhere, such as the command line."""
     return check(next(f for f in TRAIN if f.name == name), value, where)
@@ -309,8 +341,10 @@ def check_train(name: str, value: Any, where: str) -> Any:
 
 def train_settings(blueprint: Blueprint, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Every training setting: overrides before the blueprint before the defaults. None means not given in
-    overrides, and not wanted in the result: schedule, early_stopping, augmentation and clipping have no default."""
-    settings = {f.name: f.default for f in TRAIN} | {"schedule": None, "early_stopping": None, "augmentation": None}
+    overrides, and not wanted in the result: schedule, early_stopping, augmentation, clipping, ema, time_limit, freeze
+    and rates have no default."""
+    settings = {f.name: f.default for f in TRAIN}
+    settings |= dict.fromkeys(("schedule", "early_stopping", "augmentation", "freeze", "rates"))
     settings |= blueprint.train
     settings |= {key: value for key, value in (overrides or {}).items() if value is not None}
     if settings["learning_rate"] is None:

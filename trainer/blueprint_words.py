@@ -156,6 +156,13 @@ BLUEPRINT_KEY = _words(
         "schedule": "scheduler lrschedule lrscheduler",
         "early_stopping": "patience",
         "augmentation": "augment augmentations aug dataaugmentation",
+        "ema": "movingaverage weightaverage averagedecay emadecay swa",
+        "freeze": "frozen freezelayers",
+        "rates": "lrmult learningrates lrmultipliers parametergroups paramgroups layerlr",
+        "sampling": "sampler weightedsampling oversampling balanced",
+        "fraction": "subset datafraction limittrainbatches",
+        "time_limit": "time maxtime timebudget budget",
+        "layer_statistics": "layerstats statistics",
         "preprocessing": "transform transforms normalize",
         "description": "comment",
     }

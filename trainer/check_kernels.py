@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import losses, optimizers, rng
+from .aids import decay_at
 from .backends.device import TRAINED, Device
 from .data.augment import Augmentation, augment
 from .data.batches import to_input
@@ -322,6 +323,10 @@ def _updates(sms: int, half: bool) -> Iterator[Test]:
         arrays |= {"step": _step(t=3, lr=rate), "partials": np.full(count, np.nan), "scaling": _scaling()}
         calls = calls_step.update_calls(rule, n, len(bounds), 0.0, limit, 0, sms, half)
         yield _test("optimisers", name, calls, arrays, want)
+    w, average = draw.standard_normal((2, n)).astype(np.float32)
+    want = {"average": average + (1 - decay_at(0.9, 3)) * (w.astype(np.float64) - average)}
+    calls = calls_step.average_calls(n, 0.9, sms)
+    yield _test("optimisers", "average", calls, {"weights": w, "average": average, "step": _step(t=3)}, want)
 
 
 def _test(

@@ -2,6 +2,7 @@
 
     weights/NAME           parameters and running statistics
     optimizer/STATE/NAME   the optimiser's arrays
+    average/NAME           where an average of the weights is kept: what is evaluated and exported in their stead
     meta                   UTF-8 JSON: version, blueprint, settings, data, progress
 
 Written beside and renamed, so that a crash leaves the old file or the new one, never half of one.
@@ -37,6 +38,12 @@ class Checkpoint:
     @property
     def blueprint(self) -> blueprints.Blueprint:
         return blueprints.parse(json.dumps(self.meta["blueprint"]), self.where)
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """By name, the weights and statistics that count: averages where they are kept."""
+        found = {name[8:]: array for name, array in self.arrays.items() if name.startswith("weights/")}
+        return found | {name[8:]: array for name, array in self.arrays.items() if name.startswith("average/")}
 
 
 def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:

@@ -74,12 +74,24 @@ def _train_parser() -> argparse.ArgumentParser:
     check_data.add_photo_options(parser)
     parser.add_argument("--epochs", type=int, metavar="N")
     _common(parser)
-    parser.add_argument("--lr", type=float, dest="learning_rate", metavar="X", help="learning rate")
+    parser.add_argument("--lr", type=_rate, dest="learning_rate", metavar="X", help="learning rate, or auto: find one")
     parser.add_argument("--schedule", choices=["constant", "step", "cosine", "one_cycle"])
     parser.add_argument("--warmup", type=float, metavar="X", help="epochs of linear warm-up; below 1, share of the run")
     parser.add_argument("--validation-split", type=float, metavar="X", help="share held out to choose the best epoch")
     parser.add_argument("--early-stopping", type=int, metavar="N", help="stop after N epochs without improvement")
     parser.add_argument("--seed", type=int)
+    aids = parser.add_argument_group("training aids", "what they do, and what they cost: docs/training.md")
+    aids.add_argument("--from", type=Path, dest="origin", metavar="RUN", help="start from a run's weights, or a .bin's")
+    aids.add_argument("--freeze", action="append", metavar="LAYER", help="leave its weights as they are; * fits more")
+    aids.add_argument("--rate", action="append", type=_factor, metavar="LAYER=X", help="its learning rate, times X")
+    aids.add_argument("--ema", type=float, metavar="X", help="evaluate and export an average of the weights (0.999)")
+    aids.add_argument("--class-weights", type=_weights, metavar="X,X,..", help="a weight for each class, or auto")
+    aids.add_argument("--sampling", choices=["each", "balanced"], help="balanced: all classes equally often")
+    aids.add_argument("--fraction", type=float, metavar="X", help="learn from this share of the samples")
+    aids.add_argument("--time", type=_seconds, dest="time_limit", metavar="TIME", help="train so long: 30m, 2h")
+    aids.add_argument("--unknown", type=float, metavar="X", help="share of right answers that may be called unknown")
+    aids.add_argument("--layer-stats", action="store_true", default=None, dest="layer_statistics",
+                      help="measure each layer at the end of each epoch")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train (default cpu)")
     parser.add_argument("--memory", metavar="SIZE", help="train within so many bytes, such as 2GB, at a stated price")
     parser.add_argument("--fp16", action="store_true", help="store activations in half precision (cards from 7.0 on)")
@@ -94,6 +106,36 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tensorboard", action="store_true", help="also write event files for TensorBoard")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and the result")
     return parser
+
+
+def _rate(text: str) -> float | str:
+    return text if text == "auto" else _number(text, "a number or auto")
+
+
+def _weights(text: str) -> list[float] | str:
+    parts = text.split(",")
+    return text if text == "auto" else [_number(part, "a list of numbers such as 1,2.5, or auto") for part in parts]
+
+
+def _factor(text: str) -> tuple[str, float]:
+    name, _, factor = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a layer, =, and a number")
+    return name, _number(factor, "a number after =")
+
+
+def _seconds(text: str) -> float:
+    """90, 90s, 30m, 1.5h or 1d in seconds."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    unit = units.get(text[-1:].lower())
+    return _number(text[:-1] if unit else text, "a time such as 90s, 30m or 2h") * (unit or 1)
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
 
 
 def _plan_parser() -> argparse.ArgumentParser:
@@ -124,6 +166,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         parser.error("--resume goes on in the run's own folder; leave --out away")
     if options.resume is not None and options.preview is not None:
         parser.error("--preview shows a blueprint's data before a run; leave --resume away")
+    if options.resume is not None and (options.origin is not None or options.class_weights is not None):
+        parser.error("--resume goes on with the run's own weights; --from and --class-weights begin a new one")
     if options.save_every < 0:
         parser.error("--save-every is a number of updates")
     from . import blueprint as blueprints
@@ -133,12 +177,15 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     from .machine import Machine
     from .memory import parse_bytes
     from .report import board, environment
+    from .transfer import read as read_weights
+    from .unknown import text as unknown_text
 
     if options.tensorboard:
         board.check()
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",
-             "validation_split", "early_stopping", "seed")  # fmt: skip
-    given = {name: getattr(options, name) for name in names}
+             "validation_split", "early_stopping", "seed", "ema", "sampling", "fraction", "time_limit", "freeze",
+             "layer_statistics", "unknown")  # fmt: skip
+    given = {name: getattr(options, name) for name in names} | {"rates": dict(options.rate) if options.rate else None}
     if options.preview is not None:
         blueprint = blueprints.load(options.blueprint)
         more = {"photos": check_data.photo_options(options), "cache": options.data_dir}
@@ -153,7 +200,10 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     else:
         blueprint = blueprints.load(options.blueprint)
         folder = options.out or (Path("runs") / f"{blueprint.name}-profile" if options.profile_only else None)
-        session = sessions.start(blueprint, options.data, given, folder, **fetch)
+        origin = read_weights(options.origin) if options.origin is not None else None
+        session = sessions.start(
+            blueprint, options.data, given, folder, class_weights=options.class_weights, origin=origin, **fetch
+        )
     s, train = session.settings, session.train
     if not options.quiet:
         held = f", {len(session.validation.x):,} held out" if session.validation else ""
@@ -176,7 +226,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     device = getattr(session.trainer, "device", None)
     environment.record(session.folder, shlex.join(["edge-train", *arguments]), device.name if device else "cpu")
     events_file = board.Board(session.folder, session.progress.epoch) if options.tensorboard else None
-    display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet)
+    display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet, limit=s.time_limit)
     stopping = _StopOnSignal()
 
     def ended(progress: Progress, row: dict[str, Any]) -> None:
@@ -195,9 +245,12 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
+    unknown = session.fit_unknown()
     tested = session.test_best(scores=not options.no_report)
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
+    if unknown is not None:
+        print(unknown_text(unknown))
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")

@@ -52,7 +52,7 @@ def verdict(
     sets: training data first; they are kept on the device where that costs nothing else, else sent batch by batch.
     """
     base = BaseTrainer()
-    base.set_up(blueprint, settings.seed, classes)
+    base.set_up(blueprint, settings.seed, classes, settings.aids)
     base.graph = for_kernels(base.graph)
     limit = int(SPARE * device.free_bytes())
     if budget is not None:

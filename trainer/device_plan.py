@@ -12,10 +12,10 @@ from .backends.device import workspace
 from .backends.lanes import LANES
 from .base import BaseTrainer
 from .budget import Maker, live_bytes
-from .fuse import without_training_only
 from .kernels import calls_step
 from .kernels.choose import Choice
 from .kernels.tiles import COUNTERS
+from .layer_stats import measured
 from .ops import Shape
 from .plan import Needs, Plan, draft_training, plan_inference
 from .plan_draft import Draft
@@ -38,7 +38,6 @@ class DevicePlanner:
         limits: dict[str, int] | None = None,
     ):
         self.base, self.device, self.choice, self.channels, self.storage = base, device, choice, channels, storage
-        self.evaluated = without_training_only(base.graph)
         self._scratch = workspace(choice, storage == "f16", limits)
 
     def maker(self, one_by_one: bool) -> Maker:
@@ -47,7 +46,7 @@ class DevicePlanner:
     def draft(self, batch: int, update: str, recompute: Iterable[str]) -> Draft:
         b = self.base
         return draft_training(
-            b.graph, batch, b.rule.states, update, b.target, self._needs(batch, update), self.storage, recompute
+            b.graph, batch, b.states, update, b.target, self._needs(batch, update), self.storage, recompute
         )
 
     def plan(self, batch: int, update: str, recompute: Iterable[str]) -> Plan:
@@ -58,7 +57,7 @@ class DevicePlanner:
         b = self.base
         needs = Needs(self.control(batch, update), None)
         draft = draft_training(
-            b.graph, batch, b.rule.states, update, b.target, needs, self.storage, recompute
+            b.graph, batch, b.states, update, b.target, needs, self.storage, recompute
         )
         persistent, live = live_bytes(draft)
         return {launch.name: arena - persistent - int(n) for launch, n in zip(draft.launches, live, strict=True)}
@@ -67,8 +66,27 @@ class DevicePlanner:
         """The forward pass and the loss, with the persistent layout of the training plan."""
         b, needs = self.base, self._needs(batch, update)
         return plan_inference(
-            self.evaluated, batch, b.rule.states, update == "end", needs, self.storage, b.target
+            b.evaluated, batch, b.states, update == "end", needs, self.storage, b.target
         )
+
+    def stats_plan(self, batch: int, update: str) -> Plan:
+        """The forward pass with every layer by itself, so that each can be measured."""
+        b, needs = self.base, self._needs(batch, update)
+        return plan_inference(b.measured, batch, b.states, update == "end", needs, self.storage)
+
+    def sums(self, batch: int, update: str) -> tuple[dict[str, int], int]:
+        """Where in "layer_sums" the sums of each thing start, and the bytes of all: of a tensor by its name, of a
+        weight's last step by `u:` and of its gradient by `d:` and its name."""
+        graph, places, at = self.base.measured, dict[str, int](), 0
+        shapes = {t.name: t.shape for t in graph.tensors}
+        for name in measured(graph):
+            places[name] = at
+            at += 24 * calls_step.sum_parts(batch * prod(shapes[name][:-1])) * shapes[name][-1]
+        for p in graph.trainable:
+            for prefix in ("u:", "d:") if update == "end" else ("u:",):
+                places[prefix + p.name] = at
+                at += 16 * calls_step.square_blocks(prod(p.shape))
+        return places, at
 
     def _needs(self, batch: int, update: str) -> Needs:
         return Needs(self.control(batch, update), self._scratch)
@@ -88,6 +106,11 @@ class DevicePlanner:
             "mean": ((self.channels,), "f32"),
             "std": ((self.channels,), "f32"),
         }
+        if self.rated:
+            groups = len(self.rates(update)[1])
+            control |= {"rate_starts": ((groups,), "i32"), "rate_factors": ((groups,), "f32")}
+        if self.base.aids.statistics:
+            control |= {"before": ((self._length(),), "f32"), "layer_sums": ((self.sums(batch, update)[1],), "u8")}
         if self.storage == "f16":
             control["scaling"] = ((calls_step.SCALING.itemsize // 4,), "i32")
         if settings.get("class_weights") is not None:
@@ -110,10 +133,29 @@ class DevicePlanner:
         sizes = [prod(p.shape) for p in self.base.graph.trainable]
         return sum(-(-n // 4) * 4 for n in sizes[:-1]) + sizes[-1]
 
+    @property
+    def rated(self) -> bool:
+        """Whether any layer has a learning rate of its own."""
+        return any(p.rate != 1 for p in self.base.graph.trainable)
+
+    def rates(self, update: str) -> tuple[np.ndarray, np.ndarray]:
+        """(starts, factors) of the groups of equal rates in the run of all weights; where tensors are updated one by
+        one, of every tensor."""
+        params = self.base.graph.trainable
+        if update == "immediate":
+            return np.zeros(len(params), np.int32), np.array([p.rate for p in params], np.float32)
+        return calls_step.rate_groups(zip(self._starts(), (p.rate for p in params), strict=True))
+
     def bounds(self) -> np.ndarray:
         """Where in the run of all weights decay begins and ends."""
-        at, tensors = 0, []
-        for p in self.base.graph.trainable:
-            tensors.append((at, prod(p.shape), p.decay))
-            at += -(-prod(p.shape) // 4) * 4
+        params = self.base.graph.trainable
+        tensors = [(at, prod(p.shape), p.decay) for at, p in zip(self._starts(), params, strict=True)]
         return calls_step.decay_bounds(tensors)
+
+    def _starts(self) -> list[int]:
+        """Where each tensor starts in the run of all weights, in elements."""
+        at, starts = 0, list[int]()
+        for p in self.base.graph.trainable:
+            starts.append(at)
+            at += -(-prod(p.shape) // 4) * 4
+        return starts

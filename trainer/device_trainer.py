@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import layer_stats
+from .aids import Aids
 from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, kernels, supports
 from .backends.feed import Feed, set_bytes
 from .backends.numpy import DTYPES
@@ -31,6 +33,7 @@ from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
 from .kernels import calls_step
+from .kernels.call import Ref
 from .kernels.choose import Choice
 from .memory import bytes_text
 from .plan import Launch, Plan, draft_training, plan_inference
@@ -84,14 +87,15 @@ class DeviceTrainer(BaseTrainer):
         arena: int | None = None,
         room: int | None = None,
         fused: bool = True,
+        aids: Aids | None = None,
     ):
         """As Trainer; mean and std are per channel, for uint8 samples. scheme: how the step is carried out (its batch
         counts, not batch_size). storage: f32 or f16, of activations. choice: the variants of kernels, measured where
         they are not known yet. arena, room: bytes that the arena, and the data beside it, may take; by default what is
         free. fused: whether a convolution is joined with its pool, and a batchnorm with its residual: faster, but what
-        lies between cannot be looked at."""
+        lies between cannot be looked at. aids: see aids.py."""
         self.device, self.room = device, room
-        self.set_up(blueprint, seed, classes)
+        self.set_up(blueprint, seed, classes, aids)
         self.graph = for_kernels(self.graph) if fused else self.graph
         if (missing := supports(self.graph)) is not None:
             raise UserError(
@@ -106,11 +110,12 @@ class DeviceTrainer(BaseTrainer):
         self.choice.save()
         self.backend = DeviceBackend(device, self.choice, plans, self.loss, self.rule, self.classes)
         self.feed = Feed(device, batch, self.graph.input_shape, self.target, np.dtype(DTYPES[self.target[1]]))
-        rate = learning_rate or blueprints.train_settings(self.blueprint)["learning_rate"]
+        rate = learning_rate or blueprints.start_rate(self.blueprint)
         self.optimizer = SimpleNamespace(rule=self.rule, lr=rate, t=0, update=self._update)
         self._graphs: dict[tuple, Callable[[], None]] = {}
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
         self._finished: list[dict[str, float]] = []
+        self._last: dict[str, Any] = {}  # of the last step: its group, the loss scale, its sums of squares
         self._fill(mean, std)
 
     def _plans(self, arena: int | None) -> list[Plan]:
@@ -141,7 +146,11 @@ class DeviceTrainer(BaseTrainer):
         self.planner = DevicePlanner(self, self.device, self.choice, self.channels, self.storage, limits)
         self.plan = self.planner.plan(s.batch, s.update, s.recompute)
         self.eval_plan = self.planner.eval_plan(s.batch, s.update)
-        return [self.plan, self.eval_plan], max(self.plan.arena_bytes, self.eval_plan.arena_bytes)
+        plans = [self.plan, self.eval_plan]
+        if self.aids.statistics:
+            self.stats_plan = self.planner.stats_plan(s.batch, s.update)
+            plans.append(self.stats_plan)
+        return plans, max(plan.arena_bytes for plan in plans)
 
     def _compile(self) -> None:
         """All kernels that may be measured or used, at once: one by one, a first plan takes several times as long."""
@@ -149,12 +158,14 @@ class DeviceTrainer(BaseTrainer):
         if compile_together is None:
             return
         s, half = self.scheme, self.storage == "f16"
-        states, target = self.rule.states, self.target
+        states, target = self.states, self.target
         train = draft_training(self.graph, s.batch, states, s.update, target, None, self.storage, s.recompute)
         found = kernels(self.choice, self.graph, s.batch, train.launches, True, half)
-        evaluated = without_training_only(self.graph)
-        forward = plan_inference(evaluated, s.batch, storage=self.storage).launches
-        compile_together(found | kernels(self.choice, evaluated, s.batch, forward, False, half))
+        for evaluated in (self.graph, *([self.plain] if self.aids.statistics else [])):
+            evaluated = without_training_only(evaluated)
+            forward = plan_inference(evaluated, s.batch, storage=self.storage).launches
+            found |= kernels(self.choice, evaluated, s.batch, forward, False, half)
+        compile_together(found)
 
     def _fill(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
         """The first contents of what lasts."""
@@ -164,9 +175,11 @@ class DeviceTrainer(BaseTrainer):
         values["everywhere"] = EVERYWHERE
         values |= {"bounds": self.planner.bounds(), "class_weights": self.loss.settings.get("class_weights")}
         values["scaling"] = calls_step.scaling().view(np.int32)
+        values["rate_starts"], values["rate_factors"] = self.planner.rates(self.update_mode)
         for name, array in values.items():
             if array is not None and name in self.plan.values:
                 self.write(self.plan, name, np.asarray(array))
+        self.start_average()
 
     @property
     def model(self) -> SimpleNamespace:
@@ -215,7 +228,7 @@ class DeviceTrainer(BaseTrainer):
 
     def _step(self, work: Work, index: np.ndarray, group: int) -> None:
         self.optimizer.t += bool(group)
-        self._kept = 0
+        self._kept, self._last["group"] = 0, group
         self.send_step(index, group, len(self._pending), self._mix(work))
         if self.observer is None:
             self._replay(("train", work), lambda: self.pieces(work))
@@ -289,7 +302,9 @@ class DeviceTrainer(BaseTrainer):
             elif launch.kind == "update" and work.update:
                 bounds = len(self.planner.bounds())
                 bound = backend.bind_update(plan, work.clip_value, work.clip_norm, bounds)
-            elif launch.kind not in ("clip", "update"):
+            elif launch.kind == "average" and work.update:
+                bound = backend.bind_average(plan, self.aids.ema or 0.0)
+            elif launch.kind not in ("clip", "update", "average"):
                 mixed = work.augment is not None and work.augment.mixes
                 bound = backend.bind(plan, launch, work.rows, work.accumulate, mixed)
             if bound:
@@ -306,7 +321,9 @@ class DeviceTrainer(BaseTrainer):
     def _read_history(self) -> None:
         count = len(self._pending)
         rows = calls_step.figures(self.backend.read(self.plan, "history")[:count]).tolist()
-        norms = calls_step.norms(self.backend.read(self.plan, "partials")[:count].view(np.float64)).tolist()
+        partials = self.backend.read(self.plan, "partials")[:count].view(np.float64)
+        norms = calls_step.norms(partials).tolist()
+        self._last |= {"partials": partials[-1], "scale": rows[-1][2]}
         for (size, updated), (loss, correct, scale, _), norm in zip(self._pending, rows, norms, strict=True):
             row = {"loss": loss, "samples": size, "updated": updated}
             row |= {"correct": int(correct)} if self.classes else {}
@@ -365,6 +382,8 @@ class DeviceTrainer(BaseTrainer):
         self.send_step(np.arange(self.plan.batch), 1, 0)
         self.backend.write_run(self.plan, np.asarray(gradients) * np.float32(self.loss_scale), "d:")
         self.backend.run(self.backend.bind_update(self.plan, 0.0, 0.0, len(self.planner.bounds())))
+        if self.aids.ema:
+            self.backend.run(self.backend.bind_average(self.plan, self.aids.ema))
         weights[...] = self.backend.read_run(self.plan)
 
     # ---- using the net as it is
@@ -404,6 +423,75 @@ class DeviceTrainer(BaseTrainer):
                     total += row[0] * min(size, len(x) - place * size)
                     correct += int(row[1])
         return Evaluation(total / len(x), correct / len(x) if self.classes else None, None)
+
+    # ---- what layers are like (layer_stats.py)
+
+    def keep_weights(self) -> None:
+        address, count = self.backend.run_of(self.plan)
+        self.device.copy(address, self.backend.address(self.plan, "before"), 4 * count)
+
+    def layer_statistics(self, data: Dataset) -> list[dict[str, Any]]:
+        """One graph a batch; what it left is read."""
+        if self._pending:
+            self._read_history()
+        self._kept = 0
+        graph, outputs = self.stats_plan.graph, dict[str, layer_stats.Outputs]()
+        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
+        shapes = {t.name: t.shape for t in graph.tensors}
+        sums = np.empty(0, np.uint8)
+
+        def found(name: str, *shape: int) -> np.ndarray:
+            at = places[name]
+            return sums[at : at + 8 * prod(shape)].view(np.float64).reshape(shape)
+
+        for index in layer_stats.probe(len(data.x), self.plan.batch):
+            source, size = self.feed.single(data.x[index], None), len(index)
+            self._replay(("layers", source, size), partial(self._measuring, source, size))
+            sums = self.backend.read(self.plan, "layer_sums")
+            for name in layer_stats.measured(graph):
+                R, C = size * prod(shapes[name][:-1]), shapes[name][-1]
+                part = found(name, calls_step.sum_parts(R), C, 3).sum(0)
+                more = layer_stats.Outputs(R * C, part[:, 0].sum(), part[:, 1].sum(), part[:, 2] > 0)
+                outputs[name] = outputs[name] + more if name in outputs else more
+        blocks = {p.name: calls_step.square_blocks(prod(p.shape)) for p in graph.trainable}
+        steps = {name: found(f"u:{name}", count, 2).sum(0) for name, count in blocks.items()}
+        weights, updates = ({name: float(pair[i]) for name, pair in steps.items()} for i in (0, 1))
+        return layer_stats.rows(graph, outputs, self._gradient_squares(found), weights, updates)
+
+    def _gradient_squares(self, found: Callable[..., np.ndarray]) -> dict[str, float]:
+        """Squared norms of the last update's gradients, by weight. found: what the graph has summed."""
+        params = self.graph.trainable
+        if self.update_mode == "end":
+            scale = (self._last["group"] * self._last["scale"]) ** 2
+            return {p.name: found(f"d:{p.name}", calls_step.square_blocks(prod(p.shape)), 2)[:, 0].sum() / scale
+                    for p in params}  # fmt: skip
+        out, at, counts = {}, 0, self.planner.partials_of(self.update_mode)
+        for name in (launch.group for launch in self.plan.launches if launch.kind == "update"):  # as pieces() has them
+            out[name] = float(self._last["partials"][at : at + counts[name]].sum())
+            at += counts[name]
+        return out
+
+    def _measuring(self, source: Source, rows: int) -> list[Piece]:
+        """Every kernel call that layer_statistics takes."""
+        plan, backend, half = self.stats_plan, self.backend, self.storage == "f16"
+        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
+        names, calls = layer_stats.measured(plan.graph), backend.bind_load(plan, source, rows, False)
+        for launch in plan.launches:
+            if launch.kind == "forward":
+                calls += backend.bind(plan, launch, rows)
+            for name in (n for n in launch.writes.values() if n in names):
+                shape = plan.values[name].shape[1:]
+                sums = calls_step.channel_sums_calls(rows * prod(shape[:-1]), shape[-1], places[name], half)
+                calls += backend.resolve(plan, sums, {"x": name})
+        start = self.plan.view(self.graph.trainable[0].name)[0]
+        for p in self.graph.trainable:
+            count, at = prod(p.shape), self.plan.view(p.name)[0] - start
+            sums = calls_step.squares_calls(count, places[f"u:{p.name}"], Ref("before", at), Ref("weight"))
+            if self.update_mode == "end":
+                sums += calls_step.squares_calls(count, places[f"d:{p.name}"], Ref("gradient"), Ref(""))
+            values = {"weight": p.name} | ({"gradient": f"d:{p.name}"} if self.update_mode == "end" else {})
+            calls += backend.resolve(self.plan, sums, values)
+        return [Piece("layers", "forward", None, calls)]
 
     def _evaluation(self, source: Source, rows: int) -> list[Piece]:
         """Every kernel call of an evaluation step."""

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from .loop import Progress
+from .loop import Progress, alarm_text
 
 
 def duration(seconds: float) -> str:
@@ -19,11 +19,15 @@ def duration(seconds: float) -> str:
 class Display:
     """Call step and epoch as the loop's events. On a terminal the bar moves; elsewhere only epochs are printed."""
 
-    def __init__(self, epochs: int, batches: int, out: TextIO | None = None, quiet: bool = False):
+    def __init__(
+        self, epochs: int, batches: int, out: TextIO | None = None, quiet: bool = False, limit: float | None = None
+    ):
+        """limit: seconds the run may take, whatever the epochs."""
+        self.limit, self.of, self.alarmed = limit, "" if limit else f"/{epochs}", False
         self.epochs, self.batches, self.out, self.quiet = epochs, batches, out or sys.stderr, quiet
         self.live = not quiet and self.out.isatty()
         self.bar: Any = None
-        self.started = time.perf_counter()
+        self.started = self.ended = time.perf_counter()
         self.samples = self.done_before = 0
         self.first = True
 
@@ -34,7 +38,7 @@ class Display:
         self.samples += progress.seen // max(progress.batch, 1)
         if not self.live:
             return
-        where, status = f"epoch {progress.epoch + 1}/{self.epochs}", self.status(progress, done)
+        where, status = f"epoch {progress.epoch + 1}{self.of}", self.status(progress, done)
         text = f"{where} {{percentage:3.0f}}%|{{bar:20}}| {status}"
         if self.bar is None:
             try:
@@ -57,13 +61,16 @@ class Display:
         if progress.correct:
             text += f"  acc {100 * progress.correct / progress.seen:.2f} %"
         left = (self.epochs * self.batches - done) / max(rate, 1e-9)
+        if self.limit:
+            left = max(self.limit - progress.spent - (time.perf_counter() - self.ended), 0.0)
         return f"{text}  {self.samples / max(seconds, 1e-9):.0f} img/s  ETA {duration(left)}"
 
     def epoch(self, progress: Progress, row: dict[str, Any]) -> None:
         self.close()
+        self.ended = time.perf_counter()
         if self.quiet:
             return
-        line = f"epoch {row['epoch']}/{self.epochs}  train loss {row['train_loss']:.4f}"
+        line = f"epoch {row['epoch']}{self.of}  train loss {row['train_loss']:.4f}"
         if row["train_accuracy"] is not None:
             line += f" acc {100 * row['train_accuracy']:.2f} %"
         if row["validation_loss"] is not None:
@@ -73,6 +80,9 @@ class Display:
         rate = self.samples / max(time.perf_counter() - self.started, 1e-9)
         line += f"  grad norm {row['grad_norm_mean']:.3g}  {rate:.0f} img/s  {duration(row['seconds'])}"
         print(line + ("  *" if progress.best_epoch == row["epoch"] - 1 else ""), file=self.out, flush=True)
+        if row.get("alarms") and not self.alarmed:
+            self.alarmed = True  # once is enough; the log has every epoch's
+            print(alarm_text(row), file=self.out, flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

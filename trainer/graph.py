@@ -21,6 +21,10 @@ from .ops.windows import same_padding
 from .patterns import PATTERNS
 
 RESERVED = {"input": "what goes into the net", "target": "what the loss compares with"}  # by the planner
+RESERVED |= dict.fromkeys(  # device_plan.py has them beside the net's values
+    ("step", "order", "partials", "history", "bounds", "everywhere", "counters", "mean", "std", "scaling",
+     "class_weights", "rate_starts", "rate_factors", "layer_sums", "before"), "what a step needs on a card",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Param:
     trainable: bool
     decay: bool
     layer: str
+    frozen: bool = False  # nothing writes it, though it may be a weight or a statistic
+    rate: float = 1.0  # what the learning rate is multiplied by
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,11 @@ class Graph:
     @property
     def trainable(self) -> list[Param]:
         return [p for p in self.params.values() if p.trainable]
+
+    @property
+    def statistics(self) -> list[Param]:
+        """What forward launches of training write, such as running means."""
+        return [p for p in self.params.values() if not (p.trainable or p.frozen)]
 
 
 def build(blueprint: Blueprint) -> Graph:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+from .balance import balanced_order
 from .data.batches import iterate
 from .data.dataset import Dataset
 from .errors import UserError
@@ -21,6 +22,9 @@ from .trainer import Trainer
 if TYPE_CHECKING:
     from .debug_nan import Watch
     from .device_trainer import DeviceTrainer
+
+
+ALARM = 10.0  # a norm of all gradients that says: they explode
 
 
 @dataclass
@@ -42,10 +46,13 @@ class Progress:
     norm_max: float = 0.0
     norms: int = 0
     seconds: float = 0.0
+    spent: float = 0.0  # with a time limit: as seconds, with evaluating and saving
+    closing: float = 0.0  # and of it the longest end of an epoch
+    alarms: int = 0  # updates of this epoch whose gradients were above ALARM
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def start_epoch(self) -> None:
-        self.batch = self.seen = self.correct = self.norms = 0
+        self.batch = self.seen = self.correct = self.norms = self.alarms = 0
         self.loss_sum = self.norm_sum = self.norm_max = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,25 +99,38 @@ def fit(
     micro_batches = len(train.x) // size
     updates = -(-micro_batches // group)
     schedule = settings.make_schedule(updates)
-    while progress.epoch < settings.epochs and not out_of_patience(settings, progress):
-        started, sent, done = time.perf_counter(), progress.batch, progress.updates
+    held_out = 0 if validation is None else len(validation.x)
+    while not finished(settings, progress):
+        started, sent, done, ends = time.perf_counter(), progress.batch, progress.updates, False
+        clock = Clock(settings, progress, settings.epochs * updates, held_out)
         trainer.epoch = progress.epoch
-        for index in iterate(train, size, settings.seed, progress.epoch, progress.batch):
-            last = sent % group == group - 1 or sent == micro_batches - 1
-            trainer.optimizer.lr = schedule.lr(done)
+        order = balanced_order(train.y, settings.seed, progress.epoch) if settings.sampling == "balanced" else None
+        for index in iterate(train, size, settings.seed, progress.epoch, progress.batch, order=order):
+            ends = sent == micro_batches - 1 or clock.is_up(sent - progress.batch, size)
+            last = sent % group == group - 1 or ends
+            trainer.optimizer.lr = schedule.lr(clock.step(done))
+            if ends and settings.layer_statistics:
+                trainer.keep_weights()
             steps.run_batch(train, index, sent % group == 0, 1 + sent % group if last else 0, settings)
             sent, done = sent + 1, done + last
             save = last and save_every > 0 and done % save_every == 0
-            _collect(steps, progress, events, save or sent == micro_batches)
+            _collect(steps, progress, events, save or ends)
             if save:
                 events.save("last")
             if last and events.stop():
                 _collect(steps, progress, events, True)
                 progress.seconds += time.perf_counter() - started
+                clock.stop()
                 events.save("last")
                 return "stopped"
-        progress.seconds += time.perf_counter() - started
-        row = _end_epoch(trainer, validation, progress, schedule.lr(progress.updates - 1))
+            if ends:
+                break
+        trained = time.perf_counter()
+        progress.seconds += trained - started
+        rate = trainer.optimizer.lr if settings.time_limit else schedule.lr(progress.updates - 1)
+        row = _end_epoch(trainer, validation, progress, rate)
+        if settings.layer_statistics:
+            row["layers"] = trainer.layer_statistics(train)
         better = _note_best(settings.early_stopping, progress, row)
         progress.history.append(row)
         progress.epoch += 1
@@ -118,10 +138,56 @@ def fit(
         events.epoch(progress, row)
         if better:
             events.save("best")
+        clock.stop(trained)
         events.save("last")
-        if events.stop() and progress.epoch < settings.epochs and not out_of_patience(settings, progress):
+        if events.stop() and not finished(settings, progress):
             return "stopped"
     return "early" if out_of_patience(settings, progress) else "done"
+
+
+class Clock:
+    """How far a run is, in updates of its schedule: those done; with a time limit the schedule's share of it."""
+
+    def __init__(self, settings: Settings, progress: Progress, updates: int, held_out: int):
+        self.limit, self.progress, self.updates, self.held_out = settings.time_limit, progress, updates, held_out
+        self.started = time.perf_counter()
+
+    @property
+    def spent(self) -> float:
+        return self.progress.spent + time.perf_counter() - self.started
+
+    def stop(self, trained: float | None = None) -> None:
+        """Note what was spent. trained: when the last update was done."""
+        if self.limit is None:
+            return
+        now = time.perf_counter()
+        self.progress.spent += now - self.started
+        self.progress.closing = max(self.progress.closing, now - trained if trained else 0.0)
+
+    def step(self, done: int) -> int:
+        """The schedule's step for the next update."""
+        if self.limit is None:
+            return done
+        return min(int(self.updates * self.spent / self.limit), self.updates - 1)
+
+    def is_up(self, batches: int, size: int) -> bool:
+        """Whether the next batch must be the last, so that there is time to evaluate and save. batches: done since the
+        clock was made. What the first evaluation will take is guessed: a third of what training takes for as many."""
+        if self.limit is None:
+            return False
+        closing = self.progress.closing
+        if not closing and batches:
+            closing = (time.perf_counter() - self.started) / (batches * size) * self.held_out / 3
+        return self.spent + 1.1 * closing >= self.limit
+
+
+def finished(settings: Settings, progress: Progress) -> bool:
+    """Whether nothing is left to do: all epochs, or all the time there was, or patience."""
+    if settings.time_limit is not None:
+        done = bool(progress.history) and progress.spent + 1.1 * progress.closing >= settings.time_limit
+    else:
+        done = progress.epoch >= settings.epochs
+    return done or out_of_patience(settings, progress)
 
 
 def out_of_patience(settings: Settings, progress: Progress) -> bool:
@@ -160,6 +226,7 @@ def _count(progress: Progress, metrics: dict[str, float]) -> None:
         progress.norms += 1
         progress.norm_sum += metrics["grad_norm"]
         progress.norm_max = max(progress.norm_max, metrics["grad_norm"])
+        progress.alarms += metrics["grad_norm"] > ALARM
 
 
 def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, Any]) -> bool:
@@ -177,6 +244,20 @@ def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, 
     return better
 
 
+def alarm_text(row: dict[str, Any]) -> str:
+    """What an epoch's row says about gradients that explode: empty if none did."""
+    if not row["alarms"]:
+        return ""
+    known = [layer for layer in row.get("layers", ()) if layer["gradient"]]
+    worst = max(known, key=lambda layer: layer["gradient"])["name"] if known else None
+    return (
+        f"gradients above {ALARM:g} in {row['alarms']} updates of epoch {row['epoch']} "
+        f"({row['grad_norm_max']:.3g} at most"
+        + (f"; largest in {worst}" if worst else "")
+        + "): train with --clip-norm 1, a lower --lr, or --warmup 1"
+    )
+
+
 def _end_epoch(
     trainer: Trainer | DeviceTrainer, validation: Dataset | None, progress: Progress, lr: float
 ) -> dict[str, Any]:
@@ -189,6 +270,7 @@ def _end_epoch(
         "train_accuracy": progress.correct / progress.seen if trainer.classes else None,
         "grad_norm_mean": progress.norm_sum / max(progress.norms, 1),
         "grad_norm_max": progress.norm_max,
+        "alarms": progress.alarms,
         "validation_loss": None,
         "validation_accuracy": None,
         "seconds": round(progress.seconds, 3),

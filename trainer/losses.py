@@ -130,7 +130,8 @@ LOSSES = {
         cross_entropy,
         (
             Field("label_smoothing", "number", 0, 0.999, 0.0, doc="share of the target that all classes get"),
-            Field("class_weights", "numbers", 0, 1e6, counts=ANY, doc="one weight for each class"),
+            Field("class_weights", "numbers", 0, 1e6, counts=ANY, words=("auto",),
+                  doc="one weight for each class; auto: such that classes with few samples count as much"),
         ),
         True,
     ),
@@ -160,6 +161,11 @@ class BoundLoss:
     def check_outputs(self, outputs: int, where: str) -> None:
         """Refuse settings that do not fit a network of so many outputs."""
         weights = self.settings.get("class_weights")
+        if isinstance(weights, str):
+            raise UserError(
+                f"{where}: class_weights is auto, which takes the training data to decide.\n"
+                "  Train with edge-train, or give one number for each class."
+            )
         if weights is not None and len(weights) != outputs:
             raise UserError(
                 f"{where}: class_weights has {len(weights)} numbers, but the network has {outputs} outputs.\n"
@@ -180,7 +186,7 @@ class BoundLoss:
 def make_loss(options: Options, where: str = "loss") -> BoundLoss:
     """The loss a blueprint names."""
     settings = dict(options.fields)
-    if "class_weights" in settings:
+    if not isinstance(settings.get("class_weights", ""), str):
         weights = np.atleast_1d(np.asarray(settings["class_weights"], np.float64))
         if not weights.any():
             raise UserError(f"{where}: all class_weights are 0.\n  Give at least one class a weight above 0.")

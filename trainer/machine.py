@@ -60,7 +60,7 @@ def fitted(
     scheme = _scheme_of(saved)
     if scheme is None and machine.memory is not None:
         base = BaseTrainer()
-        base.set_up(blueprint, settings.seed, common["classes"])
+        base.set_up(blueprint, settings.seed, common["classes"], settings.aids)
         maker = cpu_maker(base, settings)
         scheme = fit(maker, settings.batch_size, settings.accumulation, machine.memory, blueprint.where)
     if scheme is None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .aids import AVERAGE
 from .graph import Graph
 from .ops import Shape
 from .plan_draft import Draft
@@ -62,6 +63,7 @@ def draft_training(
     recompute: Iterable[str],
 ) -> Draft:
     """What plan_training places: for those who ask for lifetimes alone (budget.py)."""
+    states = tuple(states)
     draft = Draft(graph, batch, needs=needs, training=True, storage=storage, recompute=recompute)
     draft.persistent(states, gradients=update == "end")
     draft.load(target)
@@ -75,6 +77,9 @@ def draft_training(
         grads = {f"d:{p.name}": f"d:{p.name}" for p in graph.trainable}
         draft.launch("clip", "clip", None, grads, {})
         draft.launch("update", "update", None, grads | weights, {})
+    if AVERAGE in states:
+        moving = {p.name: p.name for p in (*graph.trainable, *graph.statistics)}
+        draft.launch("average", "average", None, moving, {})
     return draft
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from .aids import AVERAGE, as_at_inference
 from .arena import Lifetime, align, place
 from .graph import Graph, Node
 from .ops import OPS, Shape, backward_needs, parameters
@@ -47,7 +48,7 @@ class Draft:
         self.renames: list[tuple[int, str, str]] = []  # (after this many launches, new value, of value)
         self.inplace: dict[str, list[str]] = {}  # value -> values it may overwrite, best first
         self.gradient: dict[int, str] = {}  # tensor -> value that holds its gradient so far
-        self.wants = graph.needs_gradient()
+        self.wants = graph.needs_gradient() if training else set[int]()
         self.recompute = frozenset(recompute)
         self.computed_again: dict[int, str] = {}  # tensor of `recompute` -> value that holds it in the backward pass
         self.producer = {node.output: node for node in graph.nodes}
@@ -57,11 +58,11 @@ class Draft:
     def persistent(self, states: Iterable[str], gradients: bool) -> None:
         for name, (shape, dtype) in self.needs.control.items():
             self.declare(name, shape, dtype, "control", "step")
-        params = self.graph.params.values()
+        params = sorted(self.graph.params.values(), key=lambda p: p.frozen)  # statistics are one run
         for p in params:
             self.declare(p.name, p.shape, "f32", "weights" if p.trainable else "state", p.layer)
         for state in states:
-            for p in self.graph.trainable:
+            for p in [*self.graph.trainable, *(self.graph.statistics if state == AVERAGE else [])]:
                 self.declare(f"{state}:{p.name}", p.shape, "f32", "optimizer", p.layer)
         if gradients:
             for p in self.graph.trainable:
@@ -84,9 +85,10 @@ class Draft:
         return self.per_sample(name, self.graph.tensors[t].shape, self.storage, kind, owner)
 
     def launch(
-        self, name: str, kind: str, node: Node | None, reads: dict, writes: dict, adds: dict | None = None, group=""
-    ) -> None:
-        launch = Launch(name, kind, node, reads, writes, adds or {}, group)
+        self, name: str, kind: str, node: Node | None, reads: dict, writes: dict, adds: dict | None = None, group="",
+        still: bool = False,
+    ) -> None:  # fmt: skip
+        launch = Launch(name, kind, node, reads, writes, adds or {}, group, still)
         size = self.needs.scratch(self.graph, self.batch, launch, self.training) if self.needs.scratch else 0
         if size:
             owner = node.layer if node else kind
@@ -114,13 +116,14 @@ class Draft:
             self.rename(y, inputs["x"])
             return
         reads, writes = {**inputs, **node.params}, {"y": y}
-        if training:
+        still = training and as_at_inference(self.graph, node, self.wants)
+        if training and not still:
             for aux in module.OP.aux:
                 shape = aux.shape(node.attrs, self.graph.shapes(node)[0], self.graph.tensors[node.output].shape)
                 declare = self.per_sample if aux.batched else self.declare
                 writes[aux.name] = declare(f"{node.name}:{aux.name}", shape, aux.dtype, "auxiliary", node.layer)
         self.inplace[y] = [inputs[role] for role in module.OP.inplace]
-        self.launch(f"{node.name}.forward", "forward", node, reads, writes)
+        self.launch(f"{node.name}.forward", "forward", node, reads, writes, still=still)
 
     def loss(self) -> None:
         out = self.graph.outputs[0]
@@ -178,11 +181,11 @@ class Draft:
             if module.OP.view:
                 self.rename(name, inputs["x"])
             else:
-                reads = {**inputs, **node.params}
-                if hasattr(module, "forward_again"):
+                reads, still = {**inputs, **node.params}, as_at_inference(self.graph, node, self.wants)
+                if hasattr(module, "forward_again") and not still:
                     named = {**reads, **self.kept(node)}
                     reads = {role: named[role] for role in parameters(module.forward_again) if role in named}
-                self.launch(f"{node.name}.again", "again", node, reads, {"y": name})
+                self.launch(f"{node.name}.again", "again", node, reads, {"y": name}, still=still)
             self.computed_again[t] = name
         return self.computed_again[t]
 

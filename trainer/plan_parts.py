@@ -58,12 +58,13 @@ class Launch:
     """
 
     name: str
-    kind: str  # load, forward, loss, backward, sum, update, clip; again: forward once more, for the backward pass
+    kind: str  # load, forward, loss, backward, sum, update, clip, average; again: forward anew, for the backward pass
     node: Node | None
     reads: dict[str, str]
     writes: dict[str, str]
     adds: dict[str, str] = field(default_factory=dict)
     group: str = ""  # for an update: the parameter, or "" for all
+    still: bool = False  # a forward that runs as at inference, though the plan trains
 
 
 @dataclass(frozen=True)

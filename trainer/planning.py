@@ -19,7 +19,7 @@ def cpu_maker(base: BaseTrainer, settings: Settings) -> Maker:
     """Plans of a net (that of `base`, set up) for the NumPy backend."""
 
     def draft(batch: int, update: str, recompute: Any) -> Draft:
-        return draft_training(base.graph, batch, base.rule.states, update, base.target, None, "f32", recompute)
+        return draft_training(base.graph, batch, base.states, update, base.target, None, "f32", recompute)
 
     def plan(batch: int, update: str, recompute: Any) -> Plan:
         return draft(batch, update, recompute).finish(True, update)
@@ -32,7 +32,7 @@ def plan_texts(path: str, given: dict[str, Any], memory: str | None) -> Iterator
     blueprint = blueprints.load(path)
     settings = settings_for(blueprint, given)
     base = BaseTrainer()
-    base.set_up(blueprint, settings.seed, None)
+    base.set_up(blueprint, settings.seed, None, settings.aids)
     maker = cpu_maker(base, settings)
     plan = maker.plan(settings.batch_size, settings.update, ())
     yield render(plan, report(plan))

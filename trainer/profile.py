@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .aids import AVERAGE
 from .data.dataset import Dataset
 from .memory import report
 from .plan import Buffer, Launch, Plan
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 LANES = {
     "load": "forward", "forward": "forward", "loss": "loss", "backward": "backward", "sum": "backward",
-    "again": "backward", "clip": "update", "update": "update",
+    "again": "backward", "clip": "update", "update": "update", "average": "update",
 }  # fmt: skip
 ROUNDS = 5  # readings of which the median counts
 READING = 2e-4  # seconds of kernels in one reading: short ones are repeated to fill it
@@ -248,7 +249,7 @@ def _on_cpu(trainer: Trainer, data: Dataset, settings: Settings) -> Reading:
 def _clock(trainer: Trainer) -> Iterator[list[float]]:
     """Collect when each launch of a step ends, and when an update of everything at once begins."""
     marks, backend, optimizer = list[float](), trainer.backend, trainer.optimizer
-    after, update = backend.after, optimizer.update
+    after, update, average = backend.after, optimizer.update, optimizer.after
 
     def mark(plan: Plan, index: int) -> None:
         marks.append(time.perf_counter())
@@ -258,17 +259,24 @@ def _clock(trainer: Trainer) -> Iterator[list[float]]:
         marks.append(time.perf_counter())
         update(weights, gradients)
 
+    def then() -> None:
+        marks.append(time.perf_counter())
+        average()
+
     vars(backend)["after"], vars(optimizer)["update"] = mark, begin
+    if trainer.aids.ema and trainer.update_mode == "end":
+        optimizer.after = then
     try:
         yield marks
     finally:
         del vars(backend)["after"]
-        vars(optimizer)["update"] = update
+        vars(optimizer)["update"], optimizer.after = update, average
 
 
 def _durations(plan: Plan, started: float, marks: list[float], ended: float) -> list[float]:
-    """Seconds of each launch. With update="end", clip and update run after all the others have ended."""
-    whole = [i for i, launch in enumerate(plan.launches) if launch.kind in ("clip", "update") and not launch.group]
+    """Seconds of each launch. With update="end", clip, update and average run after all the others have ended."""
+    last = ("clip", "update", "average") if plan.update == "end" else ()
+    whole = [i for i, launch in enumerate(plan.launches) if launch.kind in last]
     ends = [*marks[: len(plan.launches) - len(whole)], *marks[len(plan.launches) :], *([ended] if whole else [])]
     return [end - start for start, end in zip([started, *ends], ends, strict=False)]
 
@@ -321,6 +329,9 @@ def traffic(plan: Plan, launch: Launch, states: Iterable[str], pixel: int) -> tu
     if launch.kind == "update":
         params = [name for name in reads if name in plan.graph.params]
         writes = {*params, *(f"{state}:{name}" for state in states for name in params)}
+        reads = reads | writes
+    elif launch.kind == "average":
+        writes = {f"{AVERAGE}:{name}" for name in reads}
         reads = reads | writes
     size = {name: plan.values[name].bytes for name in reads | writes}
     read = sum(size[name] for name in reads)

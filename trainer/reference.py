@@ -79,6 +79,10 @@ def page() -> str:
     parts.append(f"## Training\n\nThe command line overrules these.\n\n{_table(TRAIN)}")
     parts.append(
         "**early_stopping**: a patience, `true`, or a mapping\n\n" + _table(EARLY_STOPPING)
+        + "\n**freeze**: names of layers whose weights stay as they are, with `*` and `?` as in file names; a name "
+        "that begins with `!` is taken out again: `[\"*\", \"!head\"]`\n"
+        "\n**rates**: a mapping from such a name to what the layers' learning rate is multiplied by; the last that "
+        "fits counts: `{\"*\": 0.1, \"head\": 1}`\n"
         + "\n**augmentation**: what happens to the pictures of a batch, anew each time\n\n" + _table(augment.FIELDS)
         + f"\n## preprocessing\n\nHow a picture becomes the input, here and on the device.\n\n{_table(PREPROCESSING)}"
     )  # fmt: skip

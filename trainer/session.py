@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import balance, checkpoint, loop, rate, unknown
 from . import blueprint as blueprints
-from . import checkpoint, loop
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_classes, check_pictures
 from .data.dataset import Dataset, Splits, mean_std, split
@@ -23,10 +23,12 @@ from .data.load import open_source
 from .data.photos import Frame, PhotoOptions, summary
 from .data.pictures import to_frames
 from .errors import UserError
-from .graph import nhwc
+from .graph import build, nhwc
 from .machine import Machine, fitted
+from .rate_page import page as rate_page
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
+from .transfer import Origin, transfer
 
 if TYPE_CHECKING:
     from .data.preflight import Preflight
@@ -61,7 +63,10 @@ class Session:
 
         def ended(progress: loop.Progress, row: dict[str, Any]) -> None:
             self.write_metrics()
-            self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in row.items() if v is not None))
+            shown = {k: v for k, v in row.items() if v is not None and k != "layers"}
+            self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in shown.items()))
+            if text := loop.alarm_text(row):
+                self.log(f"alarm: {text}")
             epoch(progress, row)
 
         hooked = replace(events, save=saved, epoch=ended)
@@ -94,6 +99,22 @@ class Session:
         device = getattr(self.trainer, "device", None)
         return None if device is None else (device.allocations, device.free_bytes())
 
+    def find_rate(self) -> None:
+        """Look for the learning rate; the reasons go to learning_rate.html and learning_rate.json."""
+        found = rate.find(self.trainer, self.train, self.settings)
+        self.settings = replace(self.settings, learning_rate=found.rate)
+        self.write_config()
+        write_text(self.folder / "learning_rate.html", rate_page(found, self.blueprint.name))
+        write_text(self.folder / "learning_rate.json", json.dumps(found.as_dict(), indent=2) + "\n")
+        self.notes.append(
+            f"learning rate {found.rate:g}: {found.why} ({found.base:g} for 256 samples an update; "
+            f"{self.folder / 'learning_rate.html'})"
+        )
+
+    def write_config(self) -> None:
+        config = {"blueprint": self.blueprint.resolved, "settings": self.settings.as_dict(), "data": self.data}
+        write_text(self.folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
     def save(self, which: str) -> None:
         """Write best.npz or last.npz. Raises UserError instead where a value is not finite."""
         arrays = self.trainer.state_arrays()
@@ -118,6 +139,35 @@ class Session:
                     "kept."
                 )
 
+    def fit_unknown(self) -> dict[str, Any] | None:
+        """When the best checkpoint's answer is none (unknown.py): fitted on what was held out, kept in it for the .bin.
+        None where the net does not choose among classes, too little was held out, or none is wanted."""
+        held_out, wanted = self.validation, self.settings.unknown > 0 and self.trainer.loss.classification
+        if held_out is None or not wanted or self.trainer.graph.output_shape[-1] < 2 or not self.trainer.classes:
+            return None
+        if len(held_out.x) < unknown.FEWEST:
+            self.log(f"no threshold for unknown: {len(held_out.x)} samples held out, {unknown.FEWEST} are needed")
+            return None
+        best = checkpoint.load(self.folder)
+        self.trainer.load_arrays(best.arrays, best.where)
+        ends_in_softmax = self.trainer.full.nodes[-1].op == "softmax"  # its outputs have lost their energy
+        measures = ("margin",) if ends_in_softmax else tuple(unknown.MEASURES)
+        z = self._outputs(held_out.x)
+        if not (z.argmax(-1) == held_out.y).any():
+            return None
+        strange = self._outputs(unknown.strangers(held_out.x[: unknown.MOST], self.settings.seed))
+        found = unknown.fit(z, held_out.y, strange, self.settings.unknown, measures)
+        if self.test is not None:
+            found["test"] = unknown.trade(self._outputs(self.test.x), self.test.y, found)
+        checkpoint.save(Path(best.where), best.arrays, best.meta | {"unknown": found})
+        self.log(unknown.text(found))
+        return found
+
+    def _outputs(self, x: np.ndarray) -> np.ndarray:
+        """What the net gives for each sample, as rows."""
+        size = self.trainer.batch_size
+        return np.concatenate([self.trainer.infer(x[at : at + size]) for at in range(0, len(x), size)])
+
     def test_best(self, scores: bool = False) -> Evaluation | None:
         """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights. scores:
         also keep what the net said of each sample."""
@@ -136,7 +186,8 @@ class Session:
         rows = self.progress.history
         write_text(self.folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         text = io.StringIO()
-        table = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+        columns = [key for key in rows[0] if key != "layers"]
+        table = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n", restval="")
         table.writeheader()
         table.writerows(rows)
         write_text(self.folder / "metrics.csv", text.getvalue())
@@ -153,10 +204,13 @@ def start(
     folder: Path | None,
     machine: Machine | None = None,
     photos: PhotoOptions | None = None,
+    class_weights: str | list[float] | None = None,
+    origin: Origin | None = None,
     **fetch: Any,
 ) -> Session:
     """A new run: everything is checked, and planned, before the folder is made. photos: how a folder of pictures is
-    split and where its frames are kept; the seed is the settings'."""
+    split and where its frames are kept; the seed is the settings'. class_weights: numbers or "auto", which overrule the
+    blueprint's. origin: weights to begin with, and the pixels' mean and deviation they know."""
     settings = settings_for(blueprint, given)
     if folder is not None and any((folder / name).exists() for name in ("best.npz", "last.npz")):
         raise UserError(
@@ -165,7 +219,7 @@ def start(
     photos = replace(photos or PhotoOptions(), seed=settings.seed)
     found = open_source(source, photos=photos, frame=frame_for(blueprint), **fetch)
     splits = _framed(found, blueprint)
-    mean, std = _normalisation(blueprint, splits.train)
+    mean, std = _normalisation(blueprint, splits.train, origin)
     data = {
         "source": _lasting(source),
         "folder": _lasting(fetch["cache"]) if fetch.get("cache") else None,
@@ -179,9 +233,18 @@ def start(
         "labels": list(blueprint.labels or splits.train.labels or []) or None,
         "mean": mean,
         "std": std,
-    }
-    folder = folder or free_folder(blueprint.name)
-    return _assemble(blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine())
+    } | ({"weights_from": origin.where} if origin is not None else {})
+    folder, search = folder or free_folder(blueprint.name), settings.learning_rate == blueprints.AUTO
+    if search:
+        settings = replace(settings, learning_rate=blueprints.start_rate(blueprint))
+    session = _assemble(
+        blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine(), class_weights=class_weights
+    )
+    if origin is not None:
+        session.notes += transfer(session.trainer, origin)
+    if search:
+        session.find_rate()
+    return session
 
 
 def resume(
@@ -281,12 +344,16 @@ def _assemble(
     progress: loop.Progress,
     machine: Machine,
     saved: dict[str, Any] | None = None,
+    class_weights: str | list[float] | None = None,
 ) -> Session:
     train, validation = splits.train, None
     if splits.validation is not None:
         validation = splits.validation
     elif settings.validation_split:
         train, validation = split(train, settings.validation_split, settings.seed)
+    train = balance.share(train, settings.fraction, settings.seed)
+    balance.check_sampling(settings, train, blueprint.where)
+    blueprint = balance.weighted(blueprint, class_weights, train, build(blueprint).output_shape[-1])
     common: dict[str, Any] = {
         "batch_size": settings.batch_size,
         "seed": settings.seed,
@@ -294,9 +361,10 @@ def _assemble(
         "std": tuple(data["std"]) if data["std"] else None,
         "learning_rate": settings.learning_rate,
         "classes": train.classes > 0,
+        "aids": settings.aids,
     }
     base = BaseTrainer()
-    base.set_up(blueprint, settings.seed, common["classes"])
+    base.set_up(blueprint, settings.seed, common["classes"], settings.aids)
     _check_fit(base, splits.train, data)
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
@@ -308,15 +376,15 @@ def _assemble(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
-    config = {"blueprint": blueprint.resolved, "settings": settings.as_dict(), "data": data}
-    write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     if splits.preflight is not None:
         parts = Splits(train, splits.test, validation)
         write_text(folder / "photos.json", json.dumps(summary(splits.preflight, parts), indent=1) + "\n")
-    return Session(
+    session = Session(
         folder, blueprint, settings, made.trainer, train, validation, splits.test, data, progress, made.remembered,
         made.notes, splits.preflight,
     )  # fmt: skip
+    session.write_config()
+    return session
 
 
 def _check_fit(trainer: BaseTrainer, train: Dataset, data: dict[str, Any]) -> None:
@@ -366,16 +434,21 @@ def _check_values(trainer: BaseTrainer, train: Dataset) -> None:
         )
 
 
-def _normalisation(blueprint: blueprints.Blueprint, train: Dataset) -> tuple[list[float] | None, list[float] | None]:
-    """Per-channel mean and standard deviation in pixel units: the blueprint's, or those of the training pictures."""
+def _normalisation(
+    blueprint: blueprints.Blueprint, train: Dataset, origin: Origin | None = None
+) -> tuple[list[float] | None, list[float] | None]:
+    """Per-channel mean and standard deviation in pixel units: the blueprint's, those that the weights to begin with
+    were trained with, or those of the training pictures."""
     given = blueprint.preprocessing
     channels = train.x.shape[-1] if train.x.ndim == 4 else 1
     if train.x.dtype != "uint8":
         return None, None
-    mean, std = mean_std(train)
+    mean, std = ([float(round(v, 4)) for v in measured] for measured in mean_std(train))
+    if origin is not None and origin.mean and origin.std and len(origin.mean) == channels:
+        mean, std = origin.mean, origin.std
     out = []
-    for key, measured in (("mean", mean), ("std", std)):
-        value = given.get(key, [float(round(v, 4)) for v in measured])
+    for key, found in (("mean", mean), ("std", std)):
+        value = given.get(key, found)
         value = [float(v) for v in (value if isinstance(value, (list, tuple)) else [value] * channels)]
         if len(value) != channels:
             raise UserError(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import blueprint as blueprints
+from .aids import Aids
 from .data.augment import Augmentation
 from .fields import Options, check
 from .schedules import Schedule, amount_to_steps, make_schedule
@@ -27,6 +28,19 @@ class Settings:
     seed: int
     early_stopping: dict[str, Any] | None  # patience, min_delta, monitor
     augmentation: dict[str, Any] | None = None  # of Augmentation; absent in runs older than it
+    ema: float | None = None
+    sampling: str = "each"  # or balanced
+    fraction: float = 1.0  # of the training samples, what is held out not counted
+    time_limit: float | None = None  # seconds
+    unknown: float = 0.0  # share of right answers that may be called unknown
+    layer_statistics: bool = False
+    freeze: list[str] | None = None
+    rates: dict[str, float] | None = None
+
+    @property
+    def aids(self) -> Aids:
+        """What of it decides what a step computes."""
+        return Aids.of(asdict(self))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,7 +66,9 @@ class Settings:
 
 def option(name: str) -> str:
     """How a setting is spelled on the command line."""
-    return {"batch_size": "--batch", "learning_rate": "--lr"}.get(name, "--" + name.replace("_", "-"))
+    others = {"batch_size": "--batch", "learning_rate": "--lr", "rates": "--rate", "time_limit": "--time"}
+    others |= {"layer_statistics": "--layer-stats"}
+    return others.get(name, "--" + name.replace("_", "-"))
 
 
 def settings_for(blueprint: blueprints.Blueprint, given: dict[str, Any]) -> Settings:
@@ -63,6 +79,8 @@ def settings_for(blueprint: blueprints.Blueprint, given: dict[str, Any]) -> Sett
             continue
         if name == "schedule":
             over[name] = Options(value)
+        elif name in ("freeze", "rates"):
+            over[name] = blueprints.check_layers(name, value, option(name))
         elif name == "early_stopping":
             rules = {f.name: f.default for f in blueprints.EARLY_STOPPING} | blueprint.train.get(name, {})
             over[name] = rules | {"patience": check(blueprints.EARLY_STOPPING[0], value, option(name))}

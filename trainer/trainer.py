@@ -15,7 +15,7 @@ and the same step taken apart, with everything it computes in the open:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import layer_stats
+from .aids import AVERAGE, Aids, decay_at
 from .backends.numpy import NumpyBackend
 from .base import BaseTrainer, answers, check_sample
 from .data.augment import Augmentation, augment
 from .data.batches import to_input
 from .data.mix import draw_mix
-from .fuse import without_training_only
 from .graph import Graph
 from .init import fill
 from .optimizers import Optimizer
@@ -44,20 +45,25 @@ def quiet() -> np.errstate:
 class BoundOptimizer:
     """The optimiser with its state in the arena. Replace `update` to try another rule (Trainer's update="end")."""
 
-    def __init__(self, rule: Optimizer, graph: Graph, states: dict[str, NamedVector], lr: float):
-        self.rule, self.states, self.lr, self.t = rule, states, lr, 0
+    def __init__(
+        self, rule: Optimizer, graph: Graph, states: dict[str, NamedVector], lr: float, after: Callable[[], None]
+    ):
+        """after: called when every tensor has been updated."""
+        self.rule, self.states, self.lr, self.t, self.after = rule, states, lr, 0, after
         self._decay = {p.name: p.decay for p in graph.trainable}
+        self._rate = {p.name: p.rate for p in graph.trainable}
 
     def update(self, weights: NamedVector, gradients: NamedVector) -> None:
         """One update of every tensor, in place."""
         self.t += 1
         for name in weights.names():
             self.update_one(name, weights[name], gradients[name])
+        self.after()
 
     def update_one(self, name: str, w: np.ndarray, g: np.ndarray) -> None:
         """Update one tensor with step number self.t."""
         state = {key: vector[name] for key, vector in self.states.items()}
-        self.rule.apply(w, g, state, self.lr, self.t, self._decay[name])
+        self.rule.apply(w, g, state, self.lr * self._rate[name], self.t, self._decay[name])
 
 
 class Trainer(BaseTrainer):
@@ -75,23 +81,28 @@ class Trainer(BaseTrainer):
         learning_rate: float | None = None,
         classes: bool | None = None,
         recompute: Iterable[str] = (),
+        aids: Aids | None = None,
     ):
         """mean, std: per channel in pixel units; uint8 batches become (pixel - mean) / std. classes: whether batch.y
-        holds class numbers; by default as the loss expects (mse and bce take both). update, recompute: see plan.py."""
-        self.set_up(blueprint, seed, classes)
+        holds class numbers; by default as the loss expects (mse and bce take both). update, recompute: see plan.py.
+        aids: see aids.py."""
+        self.set_up(blueprint, seed, classes, aids)
         self.update_mode, self.mean, self.std = update, mean, std
-        states = self.rule.states
+        states = self.states
         self.plan = plan_training(self.graph, batch_size, states, update, self.target, recompute=recompute)
-        self.eval_plan = plan_inference(without_training_only(self.graph), batch_size, states, update == "end")
+        self.eval_plan = plan_inference(self.evaluated, batch_size, states, update == "end")
         self.backend = NumpyBackend([self.plan, self.eval_plan], poison)
         self.model = SimpleNamespace(
             graph=self.full, weights=NamedVector(self.backend.flat(self.plan, "weights"), places_of(self.plan))
         )
-        rate = learning_rate or blueprints.train_settings(self.blueprint)["learning_rate"]
-        self.optimizer = BoundOptimizer(self.rule, self.graph, self._states(self.rule), rate)
+        rate = learning_rate or blueprints.start_rate(self.blueprint)
+        self.optimizer = BoundOptimizer(self.rule, self.graph, self._states(self.rule), rate, self.average)
         self._finished: list[dict[str, float]] = []
+        self._before: dict[str, np.ndarray] = {}  # weights before an update that is looked at
+        self._squares: dict[str, float] = {}  # and the squared norms of its gradients
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
+        self.start_average()
 
     def _states(self, rule: Optimizer) -> dict[str, NamedVector]:
         """The optimiser's arrays: the arena's run of them cut into one vector for each state."""
@@ -118,6 +129,13 @@ class Trainer(BaseTrainer):
     def gradients(self) -> NamedVector:
         """All parameter gradients, as the last backward left them (update="end" only)."""
         return NamedVector(self.backend.flat(self.plan, "gradients"), places_of(self.plan, "d:"))
+
+    def average(self) -> None:
+        """Let the average of the weights, if one is kept, follow them (aids.py)."""
+        for name in self._averaged():
+            average = self.array(f"{AVERAGE}:{name}")
+            rest = average.dtype.type(1 - decay_at(self.aids.ema or 0.0, self.optimizer.t))
+            average += rest * (self.array(name) - average)
 
     # ---- one step
 
@@ -155,11 +173,14 @@ class Trainer(BaseTrainer):
                 g = self.backend.array(self.plan, f"d:{launch.group}")
                 squares[launch.group] = sum_of_squares(g)
                 self.optimizer.update_one(launch.group, self.array(launch.group), g)
+            elif launch.kind == "average" and immediate:
+                self.optimizer.after()
             if self.observer is not None:
                 self.observer.after(launch, metrics.get("loss", 0.0))
             self.backend.after(self.plan, index)
         self.micro_step += 1
         if immediate:
+            self._squares = squares
             metrics["grad_norm"] = float(np.sqrt(sum(squares[p.name] for p in self.graph.trainable)))
         return metrics
 
@@ -178,6 +199,8 @@ class Trainer(BaseTrainer):
             gradients = self.gradients
             if group > 1:
                 gradients *= gradients.dtype.type(1 / group)
+            if self._before:
+                self._squares = {p.name: sum_of_squares(gradients[p.name]) for p in self.graph.trainable}
             if settings.clip_value:
                 gradients.clip(-settings.clip_value, settings.clip_value, out=gradients)
             metrics["grad_norm"] = norm = self.grad_norm()
@@ -188,6 +211,27 @@ class Trainer(BaseTrainer):
 
     def _share(self, spec: Augmentation, x: np.ndarray) -> float:
         return draw_mix(spec, self.seed, self.micro_step, *x.shape[1:3]).share
+
+    def keep_weights(self) -> None:
+        self._before = {p.name: self.array(p.name).copy() for p in self.graph.trainable}
+
+    @quiet()
+    def layer_statistics(self, data: Any) -> list[dict[str, Any]]:
+        plan, outputs = self.eval_plan, dict[str, layer_stats.Outputs]()
+        names = layer_stats.measured(plan.graph)
+        for index in layer_stats.probe(len(data.x), plan.batch):
+            for launch in plan.launches:
+                if launch.kind == "load":
+                    self.load(plan, data.x[index])
+                else:
+                    self.run(plan, launch, len(index))
+                for name in names.keys() & set(launch.writes.values()):
+                    found = layer_stats.of_array(self.backend.array(plan, name, len(index)))
+                    outputs[name] = outputs[name] + found if name in outputs else found
+        kept, self._before = self._before, {}
+        weights = {name: sum_of_squares(w) for name, w in kept.items()}
+        updates = {name: sum_of_squares(self.array(name) - w) for name, w in kept.items()}
+        return layer_stats.rows(plan.graph, outputs, self._squares, weights, updates)
 
     def collect(self, wait: bool) -> list[dict[str, float]]:
         """The figures of the steps since the last call. A device may keep them back until it is asked to wait."""

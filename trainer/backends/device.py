@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..aids import AVERAGE
 from ..data.augment import Augmentation
 from ..graph import Graph, Node
 from ..kernels import calls_gemm, calls_load, calls_other, calls_step
@@ -109,6 +110,8 @@ def kernels(choice: Choice, graph: Graph, batch: int, launches: Iterable[Launch]
 
 def direction(launch: Launch, training: bool) -> str:
     """The word by which trainer/kernels knows what a launch wants."""
+    if launch.still:
+        return "forward"
     return launch.kind if launch.kind in ("backward", "again") else "train" if training else "forward"
 
 
@@ -116,7 +119,8 @@ def wanted(launch: Launch) -> frozenset[str]:
     return frozenset(launch.writes) - {"scratch"} if launch.kind == "backward" else frozenset()
 
 
-CONSTANT = ("step", "order", "mean", "std", "scaling", "class_weights")  # control values that no operator writes
+# control values that no operator writes
+CONSTANT = ("step", "order", "mean", "std", "scaling", "class_weights", "rate_starts", "rate_factors")
 
 
 class DeviceBackend:
@@ -149,9 +153,10 @@ class DeviceBackend:
         """Put a host array into a value (the front of it, where it is smaller)."""
         self.device.upload(self.address(plan, name), np.ascontiguousarray(array, DTYPES[plan.view(name)[2]]))
 
-    def run_of(self, plan: Plan, prefix: str = "") -> tuple[int, int]:
-        """(address, float32 values) of a run of tensors: all weights, all gradients, or one optimiser state."""
-        names = [prefix + p.name for p in plan.graph.trainable]
+    def run_of(self, plan: Plan, prefix: str = "", of: Sequence[str] | None = None) -> tuple[int, int]:
+        """(address, float32 values) of a run of tensors: all weights, all gradients, or one optimiser state; `of`
+        names others than the weights."""
+        names = [prefix + name for name in of or [p.name for p in plan.graph.trainable]]
         first, (last, shape, _) = plan.view(names[0])[0], plan.view(names[-1])
         return self.base + first, (last + 4 * prod(shape) - first) // 4
 
@@ -180,7 +185,7 @@ class DeviceBackend:
             names |= launch.writes
         if "scratch" in launch.writes:
             names["scratch"] = launch.writes["scratch"]
-        state = {name for name, p in plan.graph.params.items() if not p.trainable}
+        state = {p.name for p in plan.graph.statistics}
         written = {*launch.writes.values(), *(state if launch.kind == "forward" and plan.training else ())}
         keeps = [role for role, name in names.items() if name not in written]
         return self.resolve(plan, self._calls(plan, launch, rows, accumulate, mixed), names, keeps=keeps)
@@ -233,8 +238,9 @@ class DeviceBackend:
         addresses = {role: self.run_of(plan, prefix)[0] for role, prefix in runs.items()}
         count, half = self.run_of(plan)[1], plan.storage == "f16"
         calls = calls_step.update_calls(
-            self.rule, count, bounds, clip_value, clip_norm, 0, self.device.sms, half, *self._partials(plan)
-        )
+            self.rule, count, bounds, clip_value, clip_norm, 0, self.device.sms, half, *self._partials(plan),
+            self._groups(plan),
+        )  # fmt: skip
         return self.resolve(plan, calls, {}, addresses=addresses)
 
     def bind_update_of(self, plan: Plan, name: str, decays: bool, first: int) -> list[Bound]:
@@ -242,9 +248,26 @@ class DeviceBackend:
         count, sms = prod(plan.values[name].shape), self.device.sms
         names = {"weights": name, "gradients": f"d:{name}"} | {state: f"{state}:{name}" for state in self.rule.states}
         calls = calls_step.update_calls(
-            self.rule, count, 2 if decays else 0, 0.0, 0.0, first, sms, False, *self._partials(plan)
-        )
+            self.rule, count, 2 if decays else 0, 0.0, 0.0, first, sms, False, *self._partials(plan),
+            min(self._groups(plan), 1), [p.name for p in plan.graph.trainable].index(name),
+        )  # fmt: skip
         return self.resolve(plan, calls, names | {"bounds": "everywhere"}, keeps=["gradients", "bounds"])
+
+    def bind_average(self, plan: Plan, decay: float) -> list[Bound]:
+        """Let the averages follow the weights, and the statistics."""
+        out: list[Bound] = []
+        for params in (plan.graph.trainable, plan.graph.statistics):
+            if params:
+                names = [p.name for p in params]
+                (weights, n), (average, _) = self.run_of(plan, "", names), self.run_of(plan, f"{AVERAGE}:", names)
+                calls = calls_step.average_calls(n, decay, self.device.sms)
+                out += self.resolve(plan, calls, {}, addresses={"weights": weights, "average": average})
+        return out
+
+    @staticmethod
+    def _groups(plan: Plan) -> int:
+        """How many groups of weights have a rate of their own."""
+        return plan.values["rate_factors"].shape[0] if "rate_factors" in plan.values else 0
 
     @staticmethod
     def _partials(plan: Plan) -> tuple[int, int]:

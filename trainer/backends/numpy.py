@@ -96,9 +96,9 @@ class NumpyBackend:
         node = launch.node
         assert node is not None
         module, again = OPS[node.op], launch.kind == "again"
-        train = plan.training and hasattr(module, "forward_train")
+        train = plan.training and not launch.still and hasattr(module, "forward_train")
         call = module.forward_train if train else module.forward
-        if again and hasattr(module, "forward_again"):
+        if again and hasattr(module, "forward_again") and not launch.still:
             call, train = module.forward_again, False
         env = self._read(plan, launch, rows)
         env["rng"] = Draw(seed, step, self._drawing.get(node.name, 0), len(self._drawing))

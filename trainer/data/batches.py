@@ -31,12 +31,18 @@ def steps_per_epoch(n: int, batch: int, drop_last: bool = True) -> int:
 
 
 def iterate(
-    ds: Dataset, batch: int, seed: int, epoch: int, start_batch: int = 0, drop_last: bool = True
+    ds: Dataset,
+    batch: int,
+    seed: int,
+    epoch: int,
+    start_batch: int = 0,
+    drop_last: bool = True,
+    order: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
     """The index arrays of one epoch from batch `start_batch` on; a last, shorter one only without
-    drop_last."""
+    drop_last. order: another than epoch_order's."""
     steps = steps_per_epoch(ds.count, batch, drop_last)
-    order = epoch_order(ds.count, seed, epoch)
+    order = epoch_order(ds.count, seed, epoch) if order is None else order
     return (order[k * batch : (k + 1) * batch] for k in range(start_batch, steps))
 
 

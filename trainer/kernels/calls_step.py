@@ -1,8 +1,9 @@
 """Launches of a step that belong to no operator: loss, update, sums of gradients, and looking for NaN.
 
-Roles: z, target, class_weights -> dz, loss, correct, history · weights, gradients, velocity | m, v, bounds ->
-partials · step, scaling · counters (int32, zero between launches). STEP and SCALING are the structs of common.cuh as
-the host writes them; where activations are floats no launch has the role "scaling".
+Roles: z, target, class_weights -> dz, loss, correct, history · weights, gradients, velocity | m, v, bounds,
+rate_starts, rate_factors -> partials · weights -> average · step, scaling · counters (int32, zero between launches).
+STEP and SCALING are the structs of common.cuh as the host writes them; where activations are floats no launch has the
+role "scaling".
 
 What the host wants to know of each step stands in rows, which it reads now and then: the loss's in "history", and in
 "partials" sums of squares that make the norm of the gradients (norms).
@@ -125,6 +126,16 @@ def decay_bounds(tensors: Iterable[tuple[int, int, bool]]) -> np.ndarray:
     return np.array(bounds, np.int32)
 
 
+def rate_groups(tensors: Iterable[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """The roles "rate_starts" and "rate_factors": of (first element, factor) of each tensor, ascending."""
+    starts, factors = list[int](), list[float]()
+    for at, factor in tensors:
+        if not factors or factors[-1] != factor:
+            starts.append(at // 4)
+            factors.append(factor)
+    return np.array(starts, np.int32), np.array(factors, np.float32)
+
+
 def update_calls(
     rule: Optimizer,
     n: int,
@@ -136,9 +147,12 @@ def update_calls(
     half: bool = False,
     history: int = 1,
     in_row: int = 0,
+    groups: int = 0,
+    group: int = 0,
 ) -> list[Call]:
     """Update n weights. bounds: the length of the role "bounds". history, in_row: rows of "partials", and sums in each;
-    first: where in a row this update's sums begin.
+    first: where in a row this update's sums begin. groups: how many rates of their own the roles "rate_starts" and
+    "rate_factors" have, from `group` on.
 
     One launch; where the norm has to be known before, two: for clip_norm, and for half, where gradients carry the loss
     scale. Else each tensor can be updated by itself as soon as its gradient is complete.
@@ -153,7 +167,8 @@ def update_calls(
         args = (gradients, step, _scaling(half), partials, counter, Int(n), *place, Float(clip_value))
         calls.append(Call(Kernel("update.cu", "gradient_norm_f32"), grid, block, args))
     shared: tuple[Arg, ...] = (
-        gradients, step, _scaling(half), Ref("bounds" if bounds else ""), partials, Int(n), Int(bounds),
+        gradients, step, _scaling(half), Ref("bounds" if bounds else ""), Ref("rate_starts" if groups > 1 else ""),
+        Ref("rate_factors", 4 * group) if groups else Ref(""), partials, Int(n), Int(bounds), Int(groups),
         Int(S if calls else 0), *place, Float(rule.weight_decay), Float(clip_value), Float(clip_norm),
     )  # fmt: skip
     states = tuple(Ref(state) for state in rule.states)
@@ -173,6 +188,36 @@ def update_calls(
         raise ValueError(f"optimizer {rule.name} has no CUDA kernel; train on the CPU")
     kernel = Kernel("update.cu", f"update_{name}_f32")
     return [*calls, Call(kernel, grid, block, (Ref("weights"), *states, *shared, *own))]
+
+
+def average_calls(n: int, decay: float, sms: int = 0) -> list[Call]:
+    """The role "average" follows n weights."""
+    grid, block = flat(n, sms)
+    args = (Ref("weights"), Ref("average"), Ref("step"), Int(n), Float(decay))
+    return [Call(Kernel("average.cu", "average_f32"), grid, block, args)]
+
+
+def sum_parts(R: int) -> int:
+    """Into how many parts channel_sums_calls cuts R rows."""
+    return max(1, min(32, R // 512))
+
+
+def channel_sums_calls(R: int, C: int, offset: int, half: bool = False) -> list[Call]:
+    """Of x (R, C) into the role "layer_sums" at byte `offset`: float64 (sum_parts(R), C, 3), see layer_sums.cu."""
+    grid = (blocks(C, 32), sum_parts(R), 1)
+    args = (Ref("x"), Ref("layer_sums", offset), Int(R), Int(C))
+    return [Call(Kernel("layer_sums.cu", "channel_sums_f32", _real(half)), grid, (32, 8, 1), args)]
+
+
+def square_blocks(n: int) -> int:
+    """Blocks of squares_calls: each leaves two sums."""
+    return max(1, min(blocks(n, 8 * THREADS), 32))
+
+
+def squares_calls(n: int, offset: int, a: Ref, b: Ref) -> list[Call]:
+    """Sums of a^2 and of (a - b)^2 into "layer_sums" at byte `offset`: float64 (square_blocks(n), 2)."""
+    args = (a, b, Ref("layer_sums", offset), Int(n))
+    return [Call(Kernel("layer_sums.cu", "squares_f32"), (square_blocks(n), 1, 1), (THREADS, 1, 1), args)]
 
 
 def _log(b: float) -> float:

@@ -11,6 +11,8 @@
  *   above MOST)
  * weights, gradients, states (n)   float32, tensors at multiples of 16 bytes, zeros between them; gradients only read
  * bounds (count) int32: where decay begins and ends in turn, in units of 16 bytes; wd 0: not read
+ * starts (groups) int32, factors (groups) float32: lr is multiplied by factors[k] from unit starts[k] on, starts[0] = 0;
+ *           groups 1: starts is not read; groups 0: neither is
  * partials (history_rows, in_row) float64: sums of g^2, those of this update in the row of step.cursor (history_rows 1:
  *           in the first); their sum is the norm's square, which the host takes when it reads the history. S > 0:
  *           gradient_norm_f32 has written them already, as scaling and clip_norm (0: none) need it; S = 0: block b
@@ -112,18 +114,31 @@ __device__ __forceinline__ bool decays(const int *bounds, int count, int q)
     return low & 1;
 }
 
-/* apply(r, i, g, wd) updates weights i to i + V - 1 by rule r, with their gradients g. */
+/* What the learning rate of unit q is multiplied by: the factor of the last group that starts at or before it. */
+__device__ __forceinline__ float factor_at(const int *starts, const float *factors, int groups, int q)
+{
+    int low = 0;
+    for (int high = groups - 1; low < high;) {
+        const int middle = (low + high + 1) >> 1;
+        if (starts[middle] <= q) low = middle;
+        else high = middle - 1;
+    }
+    return factors[low];
+}
+
+/* apply(r, i, g, wd, f) updates weights i to i + V - 1 by rule r at f times its rate, with their gradients g. */
 
 struct Sgd {
     float *weights;
     float lr;
 };
 
-template <int V> __device__ __forceinline__ void apply(const Sgd &r, size_t i, Pack<V> g, float wd)
+template <int V> __device__ __forceinline__ void apply(const Sgd &r, size_t i, Pack<V> g, float wd, float f)
 {
+    const float lr = f * r.lr;
     Pack<V> w = load<V>(r.weights + i);
 #pragma unroll
-    for (int k = 0; k < V; k++) w.v[k] -= r.lr * fmaf(wd, w.v[k], g.v[k]);
+    for (int k = 0; k < V; k++) w.v[k] -= lr * fmaf(wd, w.v[k], g.v[k]);
     store(r.weights + i, w);
 }
 
@@ -133,14 +148,15 @@ struct Momentum {
     int nesterov;
 };
 
-template <int V> __device__ __forceinline__ void apply(const Momentum &r, size_t i, Pack<V> g, float wd)
+template <int V> __device__ __forceinline__ void apply(const Momentum &r, size_t i, Pack<V> g, float wd, float f)
 {
+    const float lr = f * r.lr;
     Pack<V> w = load<V>(r.weights + i), v = load<V>(r.velocity + i);
 #pragma unroll
     for (int k = 0; k < V; k++) {
         const float d = fmaf(wd, w.v[k], g.v[k]);
         v.v[k] = fmaf(r.mu, v.v[k], d);
-        w.v[k] -= r.lr * (r.nesterov ? fmaf(r.mu, v.v[k], d) : v.v[k]);
+        w.v[k] -= lr * (r.nesterov ? fmaf(r.mu, v.v[k], d) : v.v[k]);
     }
     store(r.weights + i, w);
     store(r.velocity + i, v);
@@ -152,17 +168,18 @@ struct Adam {
     int decoupled;
 };
 
-template <int V> __device__ __forceinline__ void apply(const Adam &r, size_t i, Pack<V> g, float wd)
+template <int V> __device__ __forceinline__ void apply(const Adam &r, size_t i, Pack<V> g, float wd, float f)
 {
+    const float lr = f * r.lr, rate = f * r.rate;
     Pack<V> w = load<V>(r.weights + i), m = load<V>(r.mean + i), v = load<V>(r.square + i);
 #pragma unroll
     for (int k = 0; k < V; k++) {
         float d = g.v[k];
-        if (r.decoupled) w.v[k] *= 1.0f - r.lr * wd;
+        if (r.decoupled) w.v[k] *= 1.0f - lr * wd;
         else d = fmaf(wd, w.v[k], d);
         m.v[k] = fmaf(r.b1, m.v[k], r.b1_rest * d);
         v.v[k] = fmaf(r.b2, v.v[k], r.b2_rest * d * d);
-        w.v[k] -= r.rate * (m.v[k] / fmaf(sqrtf(v.v[k]), r.root, r.eps));
+        w.v[k] -= rate * (m.v[k] / fmaf(sqrtf(v.v[k]), r.root, r.eps));
     }
     store(r.weights + i, w);
     store(r.mean + i, m);
@@ -171,19 +188,26 @@ template <int V> __device__ __forceinline__ void apply(const Adam &r, size_t i, 
 
 /* What all rules share. */
 #define SHARED                                                                                                    \
-    const float *gradients, const Step *step, const Scaling *scaling, const int *bounds, double *partials, int n, \
-        int count, int S, int history_rows, int in_row, float wd, float clip_value, float clip_norm
+    const float *gradients, const Step *step, const Scaling *scaling, const int *bounds, const int *starts,       \
+        const float *factors, double *partials, int n, int count, int groups, int S, int history_rows, int in_row,\
+        float wd, float clip_value, float clip_norm
 #define MAKE_JOB                                                                                                  \
-    {gradients, bounds, partials + history_row(step, history_rows) * in_row, n, count, S,                         \
+    {gradients, bounds, starts, factors, partials + history_row(step, history_rows) * in_row, n, count, groups, S,\
      scaling ? step->grad_scale * scaling->inverse : step->grad_scale, wd, clip_value, clip_norm}
 
 struct Job {
     const float *gradients;
-    const int *bounds;
+    const int *bounds, *starts;
+    const float *factors;
     double *partials;
-    int n, count, S;
+    int n, count, groups, S;
     float scale, wd, clip_value, clip_norm;
 };
+
+__device__ __forceinline__ float rate_of(const Job &j, int q)
+{
+    return j.groups ? factor_at(j.starts, j.factors, j.groups, q) : 1.0f;
+}
 
 template <class RULE> __device__ __forceinline__ void update(const RULE &rule, const Job &j, double *box)
 {
@@ -199,12 +223,12 @@ template <class RULE> __device__ __forceinline__ void update(const RULE &rule, c
         Pack<4> g = gradient<4>(j.gradients, 4 * (size_t)q, j.scale, j.clip_value, squares);
 #pragma unroll
         for (int k = 0; k < 4; k++) g.v[k] *= factor;
-        apply(rule, 4 * (size_t)q, g, j.wd != 0.0f && decays(j.bounds, j.count, q) ? j.wd : 0.0f);
+        apply(rule, 4 * (size_t)q, g, j.wd != 0.0f && decays(j.bounds, j.count, q) ? j.wd : 0.0f, rate_of(j, q));
     }
     for (u32 i = n / 4 * 4 + first; i < n; i += stride) {
         Pack<1> g = gradient<1>(j.gradients, i, j.scale, j.clip_value, squares);
         g.v[0] *= factor;
-        apply(rule, (size_t)i, g, j.wd != 0.0f && decays(j.bounds, j.count, i / 4) ? j.wd : 0.0f);
+        apply(rule, (size_t)i, g, j.wd != 0.0f && decays(j.bounds, j.count, i / 4) ? j.wd : 0.0f, rate_of(j, i / 4));
     }
     if (j.S > 0) return;
     squares = block_sum(squares, box);

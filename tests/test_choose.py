@@ -192,12 +192,14 @@ def test_parts_have_scratch_memory_of_their_own_so_that_they_can_run_at_once():
     chosen = [variants[0] for variants in calls_gemm.parts("conv2d", "backward", s).values()]
     need = Choice(device).scratch("conv2d", "backward", s)
     assert need >= sum(v.scratch for v in chosen)
-    starts = [
-        min((arg.offset for arg in call.args if isinstance(arg, Ref) and arg.role == "scratch"), default=None)
-        for call in chosen_calls(Choice(device), "conv2d", "backward", s)
-    ]
-    used = sorted({start for start in starts if start is not None})
-    assert len(used) == sum(v.scratch > 0 for v in chosen)
+    calls, spans = chosen_calls(Choice(device), "conv2d", "backward", s), []
+    for variant in chosen:
+        mine = [arg for call in calls[: len(variant.calls)] for arg in call.args if isinstance(arg, Ref)]
+        spans.append([(arg.offset, arg.offset + arg.bytes) for arg in mine if arg.role == "scratch"])
+        calls = calls[len(variant.calls) :]
+    one, other = spans
+    assert one and other and not calls
+    assert all(a_end <= b or b_end <= a for a, a_end in one for b, b_end in other)
 
 
 def test_a_damaged_table_is_measured_anew(tmp_path):

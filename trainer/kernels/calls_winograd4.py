@@ -82,7 +82,7 @@ def conv(s: Shapes, turned: bool, pool: bool, tile: Tile, per_turn: int) -> Vari
     per_turn = min(per_turn, s.N * th * tw)
     corner = (2 - pad[0], 2 - pad[1]) if turned else pad
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP)
-    u, v, m = (Ref("scratch", 4 * sum(sizes[:i])) for i in range(3))
+    u, v, m = _scratch(*sizes)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
@@ -132,14 +132,15 @@ def wgrad(s: Shapes, pool: bool, tile: Tile, per_turn: int, parts: int) -> Varia
     per_split = blocks(blocks(per_turn, parts), tile.bk) * tile.bk
     parts, bias = blocks(per_turn, per_split), has_bias(s)
     per = max(1, min(8, per_turn * blocks(OP, 32) // (32 * sms)))  # tiles of a thread: 4 blocks a multiprocessor
-    sizes = (ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, ELEMENTS * parts * OP * CP)
-    v, q, part, rows = (Ref("scratch", 4 * sum(sizes[:i])) for i in range(4))
+    turns = [(first, min(per_turn, s.N * th * tw - first)) for first in range(0, s.N * th * tw, per_turn)]
+    sums = sum(blocks(count, 8 * per) for _, count in turns) if bias else 0  # rows of dy's sums
+    sizes = (ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, ELEMENTS * parts * OP * CP, sums * OP)
+    v, q, part, rows = _scratch(*sizes)
     by_tile = (*divisor(th * tw), *divisor(tw))
     gradient: dict[str, str | int] = {"MASK": act_id(s.a), "POOL": int(pool), **storage(s)}
     values = (Ref("dy"), Ref("y"), Ref("index") if pool else NULL)
     calls, row = list[Call](), 0
-    for first in range(0, s.N * th * tw, per_turn):
-        count = min(per_turn, s.N * th * tw - first)
+    for first, count in turns:
         calls.append(_input(s, (Ref("x"), NULL, NULL), v, (H, W, C), CP, s.a.padding[:2], (th, tw), first, count))
         high = blocks(count, 8 * per)
         args: tuple[Arg, ...] = (*values, q, rows if bias else NULL, *ints(Ho, Wo, O, OP, th, tw, first, count))
@@ -150,11 +151,17 @@ def wgrad(s: Shapes, pool: bool, tile: Tile, per_turn: int, parts: int) -> Varia
         args = (q, v, part, *ints(count, CP, OP, per_split, int(first > 0)))
         calls.append(Call(_kernel("weights", TILE=tile.text), grid, (tile.threads, 1, 1), args))
     args = (part, rows, Ref("d:weight"), Ref("d:bias") if bias else NULL)
-    args += ints(C, O, CP, OP, parts, row, int(s.accumulate))
+    args += ints(C, O, CP, OP, parts, sums, int(s.accumulate))
     grid = (O * blocks(C, 32) + (blocks(O, 32) if bias else 0), 1, 1)
     calls.append(Call(_kernel("taps"), grid, (192, 1, 1), args))
     name = f"winograd4 {tile.name} n{per_turn} k{parts}"
-    return Variant(name, tuple(calls), 4 * (sum(sizes) + (row * OP if bias else 0)))
+    return Variant(name, tuple(calls), 4 * sum(sizes))
+
+
+def _scratch(*floats: int) -> list[Ref]:
+    """Pieces of scratch memory of so many floats, one behind the other: launches that touch different ones may run side
+    by side."""
+    return [Ref("scratch", 4 * sum(floats[:i]), 4 * size) for i, size in enumerate(floats)]
 
 
 def _filters(s: Shapes, C: int, O: int, CP: int, OP: int, turned: bool, u: Ref) -> Call:

@@ -45,13 +45,15 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def _shifted(call: Call, offset: int) -> Call:
-    """The call with its scratch memory so many bytes further on."""
-    args = tuple(
-        replace(arg, offset=arg.offset + offset) if isinstance(arg, Ref) and arg.role == "scratch" else arg
-        for arg in call.args
+def _placed(call: Call, at: int, size: int) -> Call:
+    """The call of a variant with `size` bytes of scratch memory, which start at `at`."""
+
+    def place(ref: Ref) -> Ref:
+        return replace(ref, offset=at + ref.offset, bytes=ref.bytes or size - ref.offset)
+
+    return replace(
+        call, args=tuple(place(arg) if isinstance(arg, Ref) and arg.role == "scratch" else arg for arg in call.args)
     )
-    return replace(call, args=args)
 
 
 def _read(path: Path) -> dict[str, list[int]]:
@@ -83,10 +85,11 @@ class Choice:
         if op not in calls_gemm.PARTS:
             return calls_other.CALLS[op](direction, s)
         apart, chosen = self._within(op, direction, s, room, measure)
+        apart = apart and len(chosen) > 1
         assert all(v.scratch <= room for v in chosen), f"{op} needs more scratch memory than {room} bytes"
         out, at = list[Call](), 0
         for variant in chosen:
-            out += [_shifted(call, at) for call in variant.calls] if at else variant.calls
+            out += [_placed(call, at, variant.scratch) for call in variant.calls] if apart else variant.calls
             at += _aligned(variant.scratch) if apart else 0
         return out
 

@@ -13,7 +13,7 @@ from litenet.trainer.errors import UserError
 from litenet.trainer.fuse import for_training
 from litenet.trainer.kernels import calls_gemm
 from litenet.trainer.kernels.call import Ref
-from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of, candidates
+from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of, by_time, candidates
 from litenet.trainer.kernels.source import FOLDER, source
 from litenet.trainer.machine import Machine
 from litenet.trainer.plan import Needs, plan_training
@@ -74,6 +74,10 @@ def test_a_table_that_cannot_be_written_stops_nothing(tmp_path):
     choice = Choice(Timed(1), tmp_path / "file" / "table.json")
     choice.scratch("linear", "forward", linear_shapes(choice.device))
     choice.save()
+
+
+def test_of_variants_as_good_as_the_fastest_that_of_least_memory_comes_first():
+    assert by_time([1.00, 1.03, 1.05, 0.99], [50, 1, 0, 40]) == [1, 3, 0, 2]
 
 
 def test_scratch_of_the_chosen_variants_lies_in_the_arena():

@@ -22,6 +22,7 @@ from .calls_gemm import Variant
 from .tiles import COUNTERS
 
 CANDIDATES = 12  # variants of a part that are timed: those expected to be best
+CLOSE = 1.05  # times the fastest's time: as good, where it takes less scratch memory
 ALIGN = 256  # bytes: where each part's scratch memory starts
 BLOCK = 1 << 20  # values of the random numbers that fill the arrays
 
@@ -39,6 +40,14 @@ def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
     """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best."""
     wanted = ALGORITHMS.get(algorithm)
     return ([v for v in variants if wanted in (None, algorithm_of(v.name))] or variants)[:CANDIDATES]
+
+
+def by_time(times: list[float], scratch: list[int]) -> list[int]:
+    """Places of the variants, fastest first; of those as good as the fastest, that which takes least memory."""
+    close = CLOSE * min(times)
+    return sorted(
+        range(len(times)), key=lambda i: (0.0, scratch[i], times[i]) if times[i] <= close else (1.0, times[i], 0.0)
+    )
 
 
 def _aligned(size: int) -> int:
@@ -155,7 +164,7 @@ class Choice:
         order = self._known(key)
         if order is None and measure and hasattr(self.device, "measure"):
             times = self._times(op, s, variants)
-            order = self.table[key] = sorted(range(len(variants)), key=lambda i: times[i])
+            order = self.table[key] = by_time(times, [v.scratch for v in variants])
             self.measured += 1
         if order is None:
             return variants

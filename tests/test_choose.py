@@ -13,7 +13,7 @@ from litenet.trainer.errors import UserError
 from litenet.trainer.fuse import for_training
 from litenet.trainer.kernels import calls_gemm
 from litenet.trainer.kernels.call import Ref
-from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of, candidates
+from litenet.trainer.kernels.choose import CANDIDATES, Choice, algorithm_of, by_time, candidates
 from litenet.trainer.kernels.source import FOLDER, source
 from litenet.trainer.machine import Machine
 from litenet.trainer.plan import Needs, plan_training
@@ -74,6 +74,10 @@ def test_a_table_that_cannot_be_written_stops_nothing(tmp_path):
     choice = Choice(Timed(1), tmp_path / "file" / "table.json")
     choice.scratch("linear", "forward", linear_shapes(choice.device))
     choice.save()
+
+
+def test_of_variants_as_good_as_the_fastest_that_of_least_memory_comes_first():
+    assert by_time([1.00, 1.03, 1.05, 0.99], [50, 1, 0, 40]) == [1, 3, 0, 2]
 
 
 def test_scratch_of_the_chosen_variants_lies_in_the_arena():
@@ -192,12 +196,14 @@ def test_parts_have_scratch_memory_of_their_own_so_that_they_can_run_at_once():
     chosen = [variants[0] for variants in calls_gemm.parts("conv2d", "backward", s).values()]
     need = Choice(device).scratch("conv2d", "backward", s)
     assert need >= sum(v.scratch for v in chosen)
-    starts = [
-        min((arg.offset for arg in call.args if isinstance(arg, Ref) and arg.role == "scratch"), default=None)
-        for call in chosen_calls(Choice(device), "conv2d", "backward", s)
-    ]
-    used = sorted({start for start in starts if start is not None})
-    assert len(used) == sum(v.scratch > 0 for v in chosen)
+    calls, spans = chosen_calls(Choice(device), "conv2d", "backward", s), []
+    for variant in chosen:
+        mine = [arg for call in calls[: len(variant.calls)] for arg in call.args if isinstance(arg, Ref)]
+        spans.append([(arg.offset, arg.offset + arg.bytes) for arg in mine if arg.role == "scratch"])
+        calls = calls[len(variant.calls) :]
+    one, other = spans
+    assert one and other and not calls
+    assert all(a_end <= b or b_end <= a for a, a_end in one for b, b_end in other)
 
 
 def test_a_damaged_table_is_measured_anew(tmp_path):

@@ -52,7 +52,7 @@ class Shuffled(ShimDevice):
     def __init__(self, seed):
         super().__init__()
         self.rng = np.random.default_rng(seed)
-        self.beside = 0
+        self.beside = set()  # names of two kernels that may run at once
 
     def capture(self, launches):
         launches = list(launches)
@@ -65,7 +65,7 @@ class Shuffled(ShimDevice):
         for i in range(len(launches)):
             for j in range(i):
                 if j not in before[i]:
-                    self.beside += 1
+                    self.beside.add((launches[j][0].kernel.name, launches[i][0].kernel.name))
                     assert not conflict(launches[i], launches[j])
 
         def replay():
@@ -81,21 +81,39 @@ class Shuffled(ShimDevice):
         return replay
 
 
+def trained(device, layers, how="kept", epochs=2, samples=12):
+    """All that is left of a run: weights, state, history."""
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.integers(0, 256, (samples, 8, 8, 2), np.uint8), rng.integers(0, 3, samples))
+    blueprint = net(layers, (2, 8, 8), optimizer="momentum", learning_rate=0.01)
+    settings = settings_for(blueprint, {"epochs": epochs, "batch_size": 4})
+    first = DeviceTrainer(ShimDevice(), blueprint, 4)
+    names = frozenset(candidates_of(first.graph) if how == "computed again" else ())
+    scheme = Scheme(4, 1, "immediate" if how == "updated at once" else "end", names)
+    trainer = DeviceTrainer(device, blueprint, 4, 3, (120.0,) * 2, (70.0,) * 2, scheme=scheme)
+    fit(trainer, data, data, settings, Progress(), Events())
+    return trainer.state_arrays()
+
+
+def equal_bits(ends):
+    for name, array in ends[0].items():
+        assert all(array.tobytes() == other[name].tobytes() for other in ends[1:]), name
+
+
 @pytest.mark.parametrize("how", ["kept", "updated at once", "computed again"])
 @pytest.mark.parametrize("layers", NETS.values(), ids=NETS)
 def test_every_allowed_order_gives_the_same_bits(layers, how):
-    rng = np.random.default_rng(0)
-    data = Dataset(rng.integers(0, 256, (12, 8, 8, 2), np.uint8), rng.integers(0, 3, 12))
-    blueprint = net(layers, (2, 8, 8), optimizer="momentum", learning_rate=0.01)
-    settings = settings_for(blueprint, {"epochs": 2, "batch_size": 4})
-    ends = []
-    for device in (ShimDevice(), Shuffled(1), Shuffled(2)):
-        first = DeviceTrainer(ShimDevice(), blueprint, 4)
-        names = frozenset(candidates_of(first.graph) if how == "computed again" else ())
-        scheme = Scheme(4, 1, "immediate" if how == "updated at once" else "end", names)
-        trainer = DeviceTrainer(device, blueprint, 4, 3, (120.0,) * 2, (70.0,) * 2, scheme=scheme)
-        fit(trainer, data, data, settings, Progress(), Events())
-        ends.append(trainer.state_arrays())
-    assert device.beside > 0 or layers is SMALL
-    for name, array in ends[0].items():
-        assert all(array.tobytes() == other[name].tobytes() for other in ends[1:]), name
+    devices = (ShimDevice(), Shuffled(1), Shuffled(2))
+    equal_bits([trained(device, layers, how) for device in devices])
+    assert devices[-1].beside or layers is SMALL
+
+
+def test_steps_of_a_convolution_that_touch_different_scratch_memory_run_side_by_side():
+    """With 64 channels Winograd's F(4x4, 3x3) is expected to be fastest: filters and input are transformed at once."""
+    wide = {"type": "conv2d", "out_channels": 64, "kernel_size": 3, "padding": 1, "activation": "relu"}
+    layers = [wide, wide, {"type": "flatten"}, {"type": "linear", "out_features": 3}]
+    devices = (ShimDevice(), Shuffled(1), Shuffled(2))
+    equal_bits([trained(device, layers, epochs=1, samples=4) for device in devices])
+    pairs = {frozenset(pair) for pair in devices[-1].beside}
+    assert frozenset(("winograd4_filter_f32", "winograd4_input_f32")) in pairs
+    assert frozenset(("winograd4_input_f32", "winograd4_gradient_f32")) in pairs

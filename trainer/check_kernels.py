@@ -34,7 +34,7 @@ FAMILIES = {
 LARGER: dict[str, list[dict[str, Any]]] = {  # what the operators' own cases do not reach: sums of several blocks
     "batchnorm": [{"x": (20, 18, 36), "activation": "relu"}],
     "batchnorm_add": [{"x": (20, 18, 36), "activation": "relu"}],
-    "conv2d_pool": [{"out_channels": 12, "kernel_size": 3, "padding": 1, "x": (20, 36, 12), "activation": "relu"}],
+    "conv2d_pool": [{"out_channels": 20, "kernel_size": 3, "padding": 1, "x": (20, 36, 20), "activation": "relu"}],
     "conv2d": [{"out_channels": 36, "kernel_size": 3, "padding": 1, "x": (16, 17, 36), "activation": "relu"}],
     "depthwise_conv2d": [{"kernel_size": 9, "padding": 4, "x": (5, 6, 3)}],  # more taps than registers hold
     "layernorm": [{"x": (1028,)}],

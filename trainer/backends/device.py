@@ -298,10 +298,14 @@ class DeviceBackend:
             places = tuple(roles[r.role] + r.offset if r.role in roles else None for r in refs)
             spans = None
             if keeps is not None:
+                touched = [r for r in refs if r.role in roles and r.role != "counters"]  # each lane has its own
                 spans = tuple(
-                    Span(roles[r.role], roles[r.role] + plan.values[values[r.role]].bytes, r.role not in read)
-                    for r in refs
-                    if r.role in roles and r.role != "counters"  # each lane has its own
+                    Span(
+                        roles[r.role] + (r.offset if r.bytes else 0),
+                        roles[r.role] + (r.offset + r.bytes if r.bytes else plan.values[values[r.role]].bytes),
+                        r.role not in read,
+                    )
+                    for r in touched
                 )
             out.append(Bound(call, places, spans))
         return out

@@ -23,10 +23,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Ref:
-    """A pointer argument: the value of a role of the launch (NULL if the launch has none), plus an offset in bytes."""
+    """A pointer argument: the value of a role of the launch (NULL if the launch has none), plus an offset in bytes.
+
+    bytes: how many of the value from there on the kernel touches; 0: any of the value's."""
 
     role: str
     offset: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .calls_gemm import Variant
 from .tiles import COUNTERS
 
 CANDIDATES = 12  # variants of a part that are timed: those expected to be best
+CLOSE = 1.05  # times the fastest's time: as good, where it takes less scratch memory
 ALIGN = 256  # bytes: where each part's scratch memory starts
 BLOCK = 1 << 20  # values of the random numbers that fill the arrays
 
@@ -41,17 +42,27 @@ def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
     return ([v for v in variants if wanted in (None, algorithm_of(v.name))] or variants)[:CANDIDATES]
 
 
+def by_time(times: list[float], scratch: list[int]) -> list[int]:
+    """Places of the variants, fastest first; of those as good as the fastest, that which takes least memory."""
+    close = CLOSE * min(times)
+    return sorted(
+        range(len(times)), key=lambda i: (0.0, scratch[i], times[i]) if times[i] <= close else (1.0, times[i], 0.0)
+    )
+
+
 def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def _shifted(call: Call, offset: int) -> Call:
-    """The call with its scratch memory so many bytes further on."""
-    args = tuple(
-        replace(arg, offset=arg.offset + offset) if isinstance(arg, Ref) and arg.role == "scratch" else arg
-        for arg in call.args
+def _placed(call: Call, at: int, size: int) -> Call:
+    """The call of a variant with `size` bytes of scratch memory, which start at `at`."""
+
+    def place(ref: Ref) -> Ref:
+        return replace(ref, offset=at + ref.offset, bytes=ref.bytes or size - ref.offset)
+
+    return replace(
+        call, args=tuple(place(arg) if isinstance(arg, Ref) and arg.role == "scratch" else arg for arg in call.args)
     )
-    return replace(call, args=args)
 
 
 def _read(path: Path) -> dict[str, list[int]]:
@@ -83,10 +94,11 @@ class Choice:
         if op not in calls_gemm.PARTS:
             return calls_other.CALLS[op](direction, s)
         apart, chosen = self._within(op, direction, s, room, measure)
+        apart = apart and len(chosen) > 1
         assert all(v.scratch <= room for v in chosen), f"{op} needs more scratch memory than {room} bytes"
         out, at = list[Call](), 0
         for variant in chosen:
-            out += [_shifted(call, at) for call in variant.calls] if at else variant.calls
+            out += [_placed(call, at, variant.scratch) for call in variant.calls] if apart else variant.calls
             at += _aligned(variant.scratch) if apart else 0
         return out
 
@@ -152,7 +164,7 @@ class Choice:
         order = self._known(key)
         if order is None and measure and hasattr(self.device, "measure"):
             times = self._times(op, s, variants)
-            order = self.table[key] = sorted(range(len(variants)), key=lambda i: times[i])
+            order = self.table[key] = by_time(times, [v.scratch for v in variants])
             self.measured += 1
         if order is None:
             return variants

@@ -13,13 +13,16 @@
  * Macros    FILTER, INPUT, PRODUCT, OUTPUT   which kernel to compile
  *           TURNED  0 or 1: filters for dgrad              MASK  activation whose mask the input takes (y like in), or 0
  *           POOL    0; OUTPUT 1: forward; INPUT 2: dgrad   ACT   activation of the output
- *           TILE    BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh
+ *           TILE    BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh   CUT   1: `output` adds parts of products, see Launch
  * Launch    filter   grid ceil(OP/8) * ceil(CP/32) or, turned, ceil(OP/32) * ceil(CP/8), block 256
  *           input    grid ceil(count*CP / 256), block 256: a thread transforms one channel of one tile
- *           product  grid (ceil(count/BM) * ceil(OP/BN), 36), block THREADS
+ *           product  grid whole + parts * (36 * each - whole), block THREADS; each: ceil(count/BM) * ceil(OP/BN) blocks
+ *                    make an element. The blocks from number `whole` on, which would not fill the card, are in `parts`
+ *                    parts of per_part channels (of BK); the later parts go to part[parts-1][36*each-whole][BM][BN],
+ *                    which `output` adds
  *           output   grid ceil(count*OP / 256), block 256: a thread makes one channel of one tile
  * Edges     any padding (POOL 2: padding 1), H, W, C, O; in, out, count*CP and count*OP below 2^31 elements
- * Aliasing  out may be add        Order  fixed
+ * Aliasing  out may be add        Order  fixed for given tile, whole and parts
  * Cost      2/4 N Ho Wo O 9 C operations, and v and m written and read: 4.5 (CP + OP) floats for each result's pixel
  */
 #include "winograd4.cuh"
@@ -117,41 +120,62 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_input_f32(
 typedef Tile<TILE> T;
 
 extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) winograd4_product_f32(
-    const float *__restrict__ v, const float *__restrict__ u, float *__restrict__ m, int count, int CP, int OP)
+    const float *__restrict__ v, const float *__restrict__ u, float *__restrict__ m, float *__restrict__ part,
+    int count, int CP, int OP, int whole, int parts, int per_part)
 {
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, 4> LV;
     typedef ByCol<T, T::BN, T::BP, 4> LU;
-    const int down = (count + T::BM - 1) / T::BM;
-    const int m0 = (int)blockIdx.x % down * T::BM, n0 = (int)blockIdx.x / down * T::BN;
-    const size_t e = blockIdx.y;
+    const int down = (count + T::BM - 1) / T::BM, each = down * ((OP + T::BN - 1) / T::BN);
+    const int beyond = max(0, (int)blockIdx.x - whole), z = beyond % parts;
+    const int block = min((int)blockIdx.x, whole) + beyond / parts, in = block % each;
+    const int m0 = in % down * T::BM, n0 = in / down * T::BN;
+    const int first = (int)blockIdx.x < whole ? 0 : z * per_part;
+    const int end = (int)blockIdx.x < whole ? CP : min(CP, first + per_part);
+    const size_t e = block / each;
     v += e * count * CP, u += e * CP * OP, m += e * count * OP;
     const Place<T> place;
     Nothing none;
     float acc[T::TM][T::TN];
-    product<T, LV, LU>(shared, Straight<T::BK>{0, CP}, (CP + T::BK - 1) / T::BK, Rows<LV, 0>(v, v, m0, count, CP, 0.0f),
-                       Cols<LU, 0>(u, u, n0, OP, OP, 0.0f), place, acc, none);
-    store_tile<T, 0>(place, acc, m0, n0, count, OP, Matrix{OP}, nullptr, nullptr, m, 0.0f);
+    product<T, LV, LU>(shared, Straight<T::BK>{first, end}, (end - first + T::BK - 1) / T::BK,
+                       Rows<LV, 0>(v, v, m0, count, CP, 0.0f), Cols<LU, 0>(u, u, n0, OP, OP, 0.0f), place, acc, none);
+    const bool later = z > 0;
+    if (later) m = part + ((size_t)(z - 1) * (ELEMENTS * each - whole) + block - whole) * (T::BM * T::BN);
+    store_tile<T, 0>(place, acc, later ? 0 : m0, later ? 0 : n0, later ? T::BM : count, later ? T::BN : OP,
+                     Matrix{later ? T::BN : OP}, nullptr, nullptr, m, 0.0f);
 }
 #endif
 
 #ifdef OUTPUT
 extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
-    const float *__restrict__ m, const float *__restrict__ bias, const real *add, real *out, u8 *__restrict__ index,
-    int Ho, int Wo, int O, int OP, int th, int tw, int first, int count, unsigned image_mul, int image_shift,
-    unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift, float alpha)
+    const float *__restrict__ m, const float *__restrict__ part, const float *__restrict__ bias, const real *add,
+    real *out, u8 *__restrict__ index, int Ho, int Wo, int O, int OP, int th, int tw, int first, int count,
+    unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift,
+    int whole, int parts, int each, int down, int log_bm, int log_bn, float alpha)
 {
     const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
     const int o = at - t * OP;
     if (t >= count || o >= O) return;
     const Spot tile(first + t, th, tw, Divisor{image_mul, image_shift}, Divisor{row_mul, row_shift});
     const size_t pitch = (size_t)count * OP;
-    float half[INNER][OUTER], r[INNER][INNER];
+    float e[ELEMENTS], half[INNER][OUTER], r[INNER][INNER];
+#pragma unroll
+    for (int k = 0; k < ELEMENTS; k++) e[k] = m[k * pitch + at];
+#if CUT
+    /* The block of element 0 that made this sum, from the first that is cut on, and the sum's place in the block. */
+    const int block = (o >> log_bn) * down + (t >> log_bm) - whole, size = 1 << (log_bm + log_bn);
+    const int inside = ((t & ((1 << log_bm) - 1)) << log_bn) + (o & ((1 << log_bn) - 1));
+#pragma unroll
+    for (int k = 0; k < ELEMENTS; k++) {
+        const int cut = block + k * each;
+        for (int z = 1; z < parts && cut >= 0; z++)
+            e[k] += part[((size_t)(z - 1) * (ELEMENTS * each - whole) + cut) * size + inside];
+    }
+#endif
 #pragma unroll
     for (int b = 0; b < OUTER; b++) {
-        float column[OUTER], y[INNER];
-#pragma unroll
-        for (int a = 0; a < OUTER; a++) column[a] = m[(a * OUTER + b) * pitch + at];
+        const float column[OUTER] = {e[b], e[6 + b], e[12 + b], e[18 + b], e[24 + b], e[30 + b]};
+        float y[INNER];
         transform_back(column, y);
 #pragma unroll
         for (int a = 0; a < INNER; a++) half[a][b] = y[a];
@@ -161,8 +185,8 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
     const float b = bias ? bias[o] : 0.0f;
 #if POOL == 1
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int i = 2 * tile.i + e / 2, j = 2 * tile.j + e % 2, a = e / 2 * 2, c = e % 2 * 2;
+    for (int k = 0; k < 4; k++) {
+        const int i = 2 * tile.i + k / 2, j = 2 * tile.j + k % 2, a = k / 2 * 2, c = k % 2 * 2;
         u32 winner;
         const float best = largest(r[a][c], r[a][c + 1], r[a + 1][c], r[a + 1][c + 1], winner);
         if (i >= Ho / 2 || j >= Wo / 2) continue;
@@ -172,11 +196,11 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
     }
 #else
 #pragma unroll
-    for (int e = 0; e < INNER * INNER; e++) {
-        const int i = INNER * tile.i + e / INNER, j = INNER * tile.j + e % INNER;
+    for (int k = 0; k < INNER * INNER; k++) {
+        const int i = INNER * tile.i + k / INNER, j = INNER * tile.j + k % INNER;
         if (i >= Ho || j >= Wo) continue;
         const size_t to = (size_t)((tile.n * Ho + i) * Wo + j) * O + o;
-        const float value = act_apply(ACT, r[e / INNER][e % INNER] + b, alpha);
+        const float value = act_apply(ACT, r[k / INNER][k % INNER] + b, alpha);
         put(out + to, add ? get(add + to) + value : value);
     }
 #endif

@@ -17,13 +17,10 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-import bins
 import cv2
 import numpy as np
 import pytest
-from everything import everything
-
-from litenet.exporter.format import write
+from golden_models import golden_models
 
 ROOT = Path(__file__).resolve().parent.parent
 # platform: machine and class as `readelf -h` has them, highest glibc
@@ -45,11 +42,11 @@ MEGABYTE, KILOBYTE = 1_000_000, 1_000
 RUN = """
 import sys, numpy as np
 from litenet.pyruntime import InferenceEngine
-for path in sys.argv[2:]:
+for path in reversed(sys.argv[2:]):
     engine = InferenceEngine(path)
     engine.selftest()
     assert engine.kernels == sys.argv[1], engine.kernels
-print(np.argmax(engine.predict_image(np.arange(784, dtype=np.uint8).reshape(28, 28))))
+print(np.argmax(engine.predict_image(np.arange(784).astype(np.uint8).reshape(28, 28))))
 """
 
 
@@ -172,13 +169,7 @@ def test_the_runtime_wheel_is_the_other_one_without_trainer_and_exporter(wheels,
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> list[Path]:
-    """Models with golden answers, the last one for pictures of digits."""
-    folder = tmp_path_factory.mktemp("models")
-    files = {"everything": write(everything()[0]), "half": write(everything(half=True)[0]), "mlp": bins.mlp().bytes(),
-             "digits": bins.digits().bytes()}  # fmt: skip
-    for name, data in files.items():
-        (folder / f"{name}.bin").write_bytes(data)
-    return [folder / f"{name}.bin" for name in files]
+    return golden_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="a wheel for Linux on x86-64")
@@ -192,7 +183,7 @@ def test_a_wheel_installed_in_a_fresh_environment_answers_about_a_picture(wheels
     # the packages it depends on, from here; a .pth of theirs is not followed, so this LiteNet is not among them
     (site / "dependencies.pth").write_text("\n".join({str(Path(m.__file__).parents[1]) for m in (np, cv2)}))
     cv2.imwrite(str(tmp_path / "seven.png"), np.zeros((28, 28), np.uint8))
-    answer = run(tmp_path / "bin" / "edge-infer", models[-1], "seven.png", cwd=tmp_path, env={})
+    answer = run(tmp_path / "bin" / "edge-infer", models[0], "seven.png", cwd=tmp_path, env={})
     assert re.fullmatch(r"seven\.png  \S+  \d+\.\d %\n", answer)
     home = run(python, "-c", "import litenet.pyruntime.engine as e; print(e.lib.ln_crc32, e.__file__)", env={})
     assert str(site) in home

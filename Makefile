@@ -27,7 +27,7 @@ lib: ## the C runtime as a static and a shared library, in build/c
 	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c
 
 install-c: ## the C runtime for C projects: make install-c PREFIX=/usr/local
-	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c install
+	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c PREFIX=$(abspath $(or $(PREFIX),/usr/local)) install
 
 wheels: $(PYTHON) ## wheels for x86-64, AArch64, ARMv7 and ARMv6, in dist/
 	$(PIP) install 'setuptools>=77' 'cffi>=1.16' ziglang

@@ -119,7 +119,8 @@ static const uint8_t *number(const uint8_t *p, const uint8_t *end, uint32_t *n) 
         if (*p++ == '#')
             while (p < end && *p != '\n') p++;
     if (p == end || *p < '0' || *p > '9') return NULL;
-    for (*n = 0; p < end && *p >= '0' && *p <= '9' && *n < 100000; p++) *n = 10 * *n + (uint32_t)(*p - '0');
+    for (*n = 0; p < end && *p >= '0' && *p <= '9'; p++)
+        if (*n < 100000) *n = 10 * *n + (uint32_t)(*p - '0'); /* more than any size */
     return p;
 }
 

@@ -7,11 +7,8 @@ VENV := $(or $(VIRTUAL_ENV),.venv)
 PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
 TYPES := build/types
-CFLAGS ?= -O2
-C_FLAGS = -std=c99 -ffp-contract=off -Iruntime_c/include
-OBJECTS = $(patsubst runtime_c/src/%.c,build/c/%.o,$(wildcard runtime_c/src/*.c))
 
-.PHONY: help install demo lib gen test test-all check lint bench clean
+.PHONY: help install demo lib install-c wheels gen test test-all check lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -26,14 +23,15 @@ demo: $(PYTHON) ## install, train on 1,797 real digits, export, and ask about pi
 	$(PIP) install '.[train]'
 	PYTHON="$(abspath $(PYTHON))" sh examples/demo.sh
 
-lib: build/liblitenet.a ## the C runtime as a static library
+lib: ## the C runtime as a static and a shared library, in build/c
+	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c
 
-build/liblitenet.a: $(OBJECTS)
-	$(AR) rcs $@ $^
+install-c: ## the C runtime for C projects: make install-c PREFIX=/usr/local
+	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c PREFIX=$(abspath $(or $(PREFIX),/usr/local)) install
 
-build/c/%.o: runtime_c/src/%.c $(wildcard runtime_c/src/*.h runtime_c/src/*.def runtime_c/include/*.h)
-	@mkdir -p build/c
-	$(CC) $(CFLAGS) $(C_FLAGS) -c $< -o $@
+wheels: $(PYTHON) ## wheels for x86-64, AArch64, ARMv7 and ARMv6, in dist/
+	$(PIP) install 'setuptools>=77' 'cffi>=1.16' ziglang
+	$(PYTHON) pyruntime/build_wheels.py
 
 gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.exporter.gen_ops

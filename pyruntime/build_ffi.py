@@ -16,7 +16,9 @@ HEADERS = [ROOT / "runtime_c" / "include" / name for name in ("litenet.h", "lite
 SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
 
 # -ffp-contract=off: no fused multiply-add behind our back, so that equal code gives equal bits everywhere.
+# Without unwind tables, 22 KB less: nothing is ever thrown through C.
 UNIX_FLAGS = ["-O2", "-g0", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
+UNIX_FLAGS += ["-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
 WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """

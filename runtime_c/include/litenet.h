@@ -27,8 +27,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LN_VERSION "0.1.0"
+
 #ifdef __cplusplus
 extern "C" {
+#endif
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility push(default) /* these names are what a shared library shows */
 #endif
 
 /* The Python binding is built from the text between the two lines marked cffi. */
@@ -177,6 +182,9 @@ uint32_t ln_crc32(uint32_t crc, const void *data, size_t len);
 
 /* cffi end */
 
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

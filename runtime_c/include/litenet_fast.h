@@ -20,6 +20,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 /* The Python binding is built from the text between the two lines marked cffi. */
 /* cffi begin */
@@ -75,6 +78,9 @@ double ln_fast_spin(int kernels, uint32_t rounds);
 
 /* cffi end */
 
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

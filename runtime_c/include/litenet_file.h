@@ -14,6 +14,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 typedef struct ln_file {
     const void *bytes; /* never NULL after LN_OK, also for an empty file; starts at a multiple of 16 */
@@ -30,6 +33,9 @@ ln_status ln_file_open(ln_file *f, const char *path);
 /* Give it back. Closing twice, or after a failed open, does nothing. */
 void ln_file_close(ln_file *f);
 
+#if defined(LN_BUILDS_SHARED) && defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -95,7 +95,7 @@ def bits() -> str:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", RUN, str(ROOT), *arguments, "--device", "cuda", "--quiet"]
+    return [sys.executable, "-c", RUN, str(ROOT), *arguments, "--device", "cuda", "--quiet", "--no-report"]
 
 
 def resume() -> str:

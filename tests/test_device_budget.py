@@ -11,6 +11,7 @@ from litenet.trainer import checkpoint, session
 from litenet.trainer.backends import cuda
 from litenet.trainer.data.dataset import Dataset
 from litenet.trainer.device_budget import SPARE, verdict
+from litenet.trainer.device_plan import CAPS, scratch_limits
 from litenet.trainer.device_trainer import DeviceTrainer
 from litenet.trainer.errors import UserError
 from litenet.trainer.loop import Events, Progress, fit
@@ -82,6 +83,26 @@ def test_what_was_decided_is_what_is_taken(layers, share):
     assert trainer.device.allocated <= budget
     assert trainer.backend.bytes <= found.arena
     assert trainer.feed.bytes <= found.room
+
+
+@pytest.mark.parametrize("bytes_", [0, 3 << 20, 40 << 20, 200 << 20, 10 << 30])
+def test_launches_get_as_much_scratch_memory_as_can_be_placed(bytes_):
+    room = {f"launch{i}": (i * i) << 20 for i in range(12)}
+    tried = []
+
+    def fits(limits):
+        tried.append(limits)
+        return sum(limits.values()) <= bytes_
+
+    found = scratch_limits(fits, room)
+    assert all(0 <= found[name] <= room[name] for name in room)
+    assert fits(found) or not any(found.values())
+    assert found == scratch_limits(fits, room), "equal questions have equal answers"
+    if bytes_ >= sum(room.values()):
+        assert found == room
+    elif bytes_ >= 40 << 20:  # a bound for all alone would leave more of it unused
+        capped = [sum(min(size, cap) for size in room.values()) for cap in CAPS]
+        assert sum(found.values()) > max(total for total in capped if total <= bytes_)
 
 
 def test_a_card_without_budget_is_filled_up_to_its_spare():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ from .backends.device import workspace
 from .backends.lanes import LANES
 from .base import BaseTrainer
 from .budget import Maker, live_bytes
-from .kernels import calls_step
+from .kernels import calls_gemm, calls_step
 from .kernels.choose import Choice
 from .kernels.tiles import COUNTERS
 from .layer_stats import measured
@@ -53,14 +53,19 @@ class DevicePlanner:
         return self.draft(batch, update, recompute).finish(True, update)
 
     def room(self, batch: int, update: str, recompute: Iterable[str], arena: int) -> dict[str, int]:
-        """By launch, the bytes that an arena of that size leaves beside what lives then, scratch memory not counted."""
+        """By launch that can do with less scratch memory, the bytes that an arena of that size leaves beside what lives
+        then, scratch memory not counted."""
         b = self.base
         needs = Needs(self.control(batch, update), None)
         draft = draft_training(
             b.graph, batch, b.states, update, b.target, needs, self.storage, recompute
         )
         persistent, live = live_bytes(draft)
-        return {launch.name: arena - persistent - int(n) for launch, n in zip(draft.launches, live, strict=True)}
+        return {
+            launch.name: arena - persistent - int(n)
+            for launch, n in zip(draft.launches, live, strict=True)
+            if launch.node is not None and launch.node.op in calls_gemm.PARTS
+        }
 
     def eval_plan(self, batch: int, update: str) -> Plan:
         """The forward pass and the loss, with the persistent layout of the training plan."""
@@ -159,3 +164,34 @@ class DevicePlanner:
             starts.append(at)
             at += -(-prod(p.shape) // 4) * 4
         return starts
+
+
+CAPS = (64 << 20, 16 << 20, 4 << 20, 1 << 20, 0)  # bytes of scratch memory for every launch, tried in this order
+SHARES = (12 << 20, 1 << 62)  # then for as many launches as possible
+TRIES = 60  # plans that are made to find out, each a tenth of a second for a large net
+
+
+def scratch_limits(fits: Callable[[dict[str, int]], bool], room: dict[str, int]) -> dict[str, int]:
+    """Bytes of scratch memory by launch: as many for as many launches as a plan can place. fits(limits): whether one
+    can. room: what there is at most; blocks that do not fit between each other may leave less.
+
+    First the largest bound that all launches can have together. Then launches get more, all at once, or, where that
+    does not fit, each half of them, and so on: in a fixed order, so that equal questions have equal answers."""
+    limits = dict.fromkeys(room, 0)
+    for cap in CAPS:
+        limits = {name: min(size, cap) for name, size in room.items()}
+        if fits(limits):
+            break
+    left = TRIES
+    for share in SHARES:
+        groups = [[name for name, size in room.items() if limits[name] < min(size, share)]]
+        while groups and left:
+            group = groups.pop(0)
+            more = limits | {name: min(room[name], share) for name in group}
+            left -= 1
+            if group and fits(more):
+                limits = more
+            elif len(group) > 1:
+                half = len(group) // 2
+                groups += [group[:half], group[half:]]
+    return limits

@@ -28,7 +28,7 @@ from .budget import Scheme
 from .data.augment import Augmentation
 from .data.dataset import Dataset
 from .data.mix import UNMIXED, Mix, draw_mix
-from .device_plan import EVERYWHERE, HISTORY, DevicePlanner
+from .device_plan import EVERYWHERE, HISTORY, DevicePlanner, scratch_limits
 from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
@@ -64,7 +64,6 @@ class Work:
     augment: Augmentation | None = None
 
 
-TRIES = 6  # how often less scratch memory is asked for, until the arena keeps within its bounds
 CHANNELS = 4  # of bytes whose mean and standard deviation are not given
 
 
@@ -126,13 +125,8 @@ class DeviceTrainer(BaseTrainer):
         plans, need = self._planned(None)
         if arena is None or need <= arena:
             return plans
-        room, slack = self.planner.room(s.batch, s.update, s.recompute, arena), 0
-        for _ in range(TRIES):
-            plans, need = self._planned({name: size - slack for name, size in room.items()})
-            if need <= arena:
-                return plans
-            slack += need - arena
-        plans, need = self._planned({})
+        room = self.planner.room(s.batch, s.update, s.recompute, arena)
+        plans, need = self._planned(scratch_limits(lambda limits: self._planned(limits)[1] <= arena, room))
         if need <= arena:
             return plans
         raise UserError(

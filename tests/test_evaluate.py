@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
+import bins
 import cv2
 import numpy as np
 import pytest
@@ -157,6 +158,21 @@ def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here,
     assert {w["sample"] for w in found["worst"]} <= set(names)
     (here / "photos" / "4.png").unlink()
     assert "4.png does not exist" in mistake(capsys, "net.bin", "--data", "photos")
+
+
+def test_a_bin_that_gives_values_is_asked_about_classes_all_the_same(here, capsys):  # noqa: F811
+    net = bins.Bin((8, 8, 1), bins.GRAY, metadata={"answer": "values"}).add("flatten").add("linear", out_features=3)
+    (here / "values.bin").write_bytes(net.bytes())
+    found = evaluated(capsys, "values.bin", "--data", "pictures.npz")
+    test, engine = open_source("pictures.npz").test, InferenceEngine("values.bin")
+    scores = np.stack([engine.predict_image(x, "gray") for x in test.x])
+    assert found["accuracy"] == (scores.argmax(1) == test.y).mean()
+    assert found["notes"] == ["values.bin gives values: they are read as scores, the largest wins"]
+    one = bins.Bin((8, 8, 1), bins.GRAY, metadata={"answer": "values"}).add("flatten").add("linear", out_features=1)
+    (here / "one.bin").write_bytes(one.bytes())
+    assert "one.bin" in mistake(capsys, "one.bin", "--data", "pictures.npz")
+    np.savez("two.npz", x=test.x, y=test.y % 2)
+    assert "gives one value, but the data have classes" in mistake(capsys, "one.bin", "--data", "two.npz")
 
 
 def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa: F811

@@ -67,10 +67,13 @@ def _checkpoint(path: Path, source: str | None, which: str | None, device: str, 
         raise UserError(f"{saved.where} holds weights alone.\n  Give a run folder, or a checkpoint of edge-train's.")
     blueprint, data, settings = saved.blueprint, saved.meta["data"], Settings(**saved.meta["settings"])
     fetch = {"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}
-    chosen, what = chosen_samples(open_source(source or data["source"], **fetch), which, settings)
+    splits = open_source(source or data["source"], **fetch)
+    chosen, what = chosen_samples(splits, which, settings)
     base = BaseTrainer()
     base.set_up(blueprint, settings.seed, chosen.classes > 0)
-    framed = replace(to_frames(chosen, blueprint.preprocessing, base.graph.input_shape), origin=chosen.origin)
+    framed = chosen
+    if getattr(splits, "preflight", None) is None:  # photos are what the net sees already
+        framed = replace(to_frames(chosen, blueprint.preprocessing, base.graph.input_shape), origin=chosen.origin)
     framed, notes = known_classes(framed, data.get("labels"), base.graph.output_shape[-1], saved.where)
     check_fit(framed, base.graph.input_shape, saved.where)
     common: dict[str, Any] = {

@@ -30,7 +30,10 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         if splits.test is None:
             return replace(splits.train, origin=None), "(all)"
         raise UserError(f"{splits.train.name} has a test set of its own.\n  Use --split test or train.")
-    share = settings.validation_split if settings else 0.0
+    given = getattr(splits, "validation", None)  # where the source itself says which
+    if which == "validation" and given is not None:
+        return replace(given, origin=None), "held-out"
+    share = settings.validation_split if settings and given is None else 0.0
     if settings is None or not share:
         if which == "validation":
             who = "a .bin does not say which samples" if settings is None else "the run held no samples out"

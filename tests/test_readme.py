@@ -9,6 +9,7 @@ import pytest
 from litenet.exporter.cli import _parser as export_parser
 from litenet.pyruntime.cli import main as edge_infer
 from litenet.trainer.cli import _plan_parser, _train_parser
+from litenet.trainer.report.commands import COMMANDS as LATER
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,8 +24,9 @@ def test_commands_of_the_pages_are_understood(command):
     tool, *arguments = shlex.split(command)
     arguments = [a for a in arguments if a != "..."]
     if tool == "edge-train":
-        parser = _plan_parser() if arguments[:1] == ["plan"] else _train_parser()
-        parser.parse_args(arguments[1:] if arguments[:1] == ["plan"] else arguments)
+        own = {"plan": _plan_parser} | {name: parser for name, (parser, _) in LATER.items()}
+        first = arguments[0] if arguments[0] in own else ""
+        own.get(first, _train_parser)().parse_args(arguments[bool(first) :])
     elif tool == "edge-export":
         export_parser().parse_args(arguments)
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
+from .report.commands import COMMANDS
 
 EPILOG = """examples:
   edge-train examples/digits_cnn.json --data digits
@@ -27,28 +28,13 @@ EPILOG = """examples:
 def main(argv: list[str] | None = None) -> int:
     """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] and arguments[0] in LATER:
-        return _later(arguments)
-    plan = arguments[:1] == ["plan"]
-    parser = _plan_parser() if plan else _train_parser()
-    options = parser.parse_args(arguments[1:] if plan else arguments)
+    parsers = {"plan": (_plan_parser, _plan), **COMMANDS}
     try:
-        return _plan(options) if plan else _train(parser, options, arguments)
-    except UserError as error:
-        print(f"edge-train: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-
-
-LATER = ("report", "evaluate", "compare")  # what is asked of runs and models that are there
-
-
-def _later(arguments: list[str]) -> int:
-    from .report.commands import COMMANDS
-
-    try:
-        return COMMANDS[arguments[0]](arguments[1:])
+        if arguments and arguments[0] in parsers:
+            make, work = parsers[arguments[0]]
+            return work(make().parse_args(arguments[1:]))
+        parser = _train_parser()
+        return _train(parser, parser.parse_args(arguments), arguments)
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1

@@ -203,9 +203,18 @@ def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
     assert "a .bin does not say which samples" in mistake(
         capsys, "net.bin", "--data", "pictures.npz", "--split", "validation"
     )
+    assert train("--out", "all", "--quiet", "--validation-split", 0, data=_without_test(here)) == 0
+    assert "There is neither a test set nor samples held out" in mistake(capsys, "all")
+    assert "the run held no samples out" in mistake(capsys, "all", "--split", "validation")
     np.savez("large.npz", x=np.zeros((4, 5), np.float32), y=np.arange(4) % 3)
     for model in ("run", "net.bin"):
         assert "values, but those of large have 5" in mistake(capsys, model, "--data", "large.npz", "--split", "all")
+
+
+def _without_test(here):  # noqa: F811
+    with np.load(here / "pictures.npz") as file:
+        np.savez(here / "train.npz", x=file["x_train"], y=file["y_train"])
+    return "train.npz"
 
 
 def _weights(here):  # noqa: F811

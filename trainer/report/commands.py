@@ -64,11 +64,14 @@ def write_report(
     """The report of a run folder, its best checkpoint asked anew. Where the data are gone, the report says so."""
     from .evaluate import evaluate
     from .page import read_run, report
+    from .samples import NothingHeldOutError
 
     read_run(folder)
     note, judged = "", None
     try:
         judged = evaluate(folder, data, None, device, cache=data_dir)
+    except NothingHeldOutError:
+        pass
     except UserError as error:
         if data is not None:
             raise

@@ -19,8 +19,13 @@ from ..errors import UserError
 from ..settings import Settings
 
 
+class NothingHeldOutError(UserError):
+    """The run has neither a test set nor samples held out, and nobody said which to ask about instead."""
+
+
 def chosen_samples(splits: Splits, which: str | None, settings: Settings | None) -> tuple[Dataset, str]:
     """The samples to ask about, and what to call them."""
+    asked = which is not None
     which = which or ("test" if splits.test is not None else "validation")
     if which == "test":
         if splits.test is None:
@@ -35,6 +40,8 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         return replace(given, origin=None), "held-out"
     share = settings.validation_split if settings and given is None else 0.0
     if settings is None or not share:
+        if which == "validation" and not asked:
+            raise NothingHeldOutError("There is neither a test set nor samples held out.\n  Use --split train.")
         if which == "validation":
             who = "a .bin does not say which samples" if settings is None else "the run held no samples out"
             raise UserError(f"--split validation: {who}.\n  Use --split train, test or all.")

@@ -25,7 +25,7 @@ from ..trainer import Trainer
 from .figures import probabilities
 from .gradcam import NOTHING, explainer
 from .judged import Judged
-from .samples import as_rgb, check_fit, chosen_samples, class_names, files_of, known_classes
+from .samples import as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
 
 if TYPE_CHECKING:
     from ..device_trainer import DeviceTrainer
@@ -136,7 +136,7 @@ def _by_trainer(
         model=where,
         kind="checkpoint",
         name=trainer.blueprint.name,
-        data=f"{len(ds.x):,} {what} samples of {ds.name}",
+        data=described(ds, what),
         labels=class_names(data.get("labels"), 0 if p is None else p.shape[1]),
         y=ds.y,
         p=p,

@@ -11,13 +11,13 @@ import numpy as np
 
 from litenet.pyruntime import InferenceEngine, answers
 from litenet.pyruntime.errors import ModelError
-from litenet.pyruntime.explain import ClassMap, UnexplainedError
+from litenet.pyruntime.explain import UnexplainedError, explainer
 
 from ..data.dataset import Dataset
 from ..data.load import open_source
 from ..errors import UserError
 from .judged import Judged
-from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, files_of, known_classes
+from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
 
 
 def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any) -> Judged:
@@ -52,7 +52,7 @@ def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any
         model=str(path),
         kind="bin",
         name=name,
-        data=f"{len(ds.x):,} {what} samples of {ds.name}",
+        data=described(ds, what),
         labels=class_names(labels, 0 if p is None else p.shape[1]),
         y=ds.y,
         p=p,
@@ -117,7 +117,7 @@ def _maps(path: Path, ds: Dataset, source: str, index: np.ndarray, classes: np.n
     with InferenceEngine(path) as engine:
         asked = _Asked(engine, ds, source)
         try:
-            drawn = ClassMap(engine)
+            drawn = explainer(engine)
         except UnexplainedError as reason:
             return str(reason)
         return np.stack([drawn.of(asked.input(int(i)), int(k)) for i, k in zip(index, classes, strict=True)])

@@ -33,7 +33,7 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         return replace(splits.test, origin=None), "test"
     if which == "all":
         if splits.test is None:
-            return replace(splits.train, origin=None), "(all)"
+            return replace(splits.train, origin=None), ""
         raise UserError(f"{splits.train.name} has a test set of its own.\n  Use --split test or train.")
     given = getattr(splits, "validation", None)  # where the source itself says which
     if which == "validation" and given is not None:
@@ -74,6 +74,11 @@ def known_classes(ds: Dataset, labels: Any, outputs: int, where: str) -> tuple[D
             "they are compared by number",
         )
     return ds, ()
+
+
+def described(ds: Dataset, what: str) -> str:
+    """Such as "355 test samples of digits"."""
+    return " ".join(part for part in (f"{len(ds.x):,}", what, "samples of", ds.name) if part)
 
 
 def check_fit(ds: Dataset, shape: tuple[int, ...], where: str) -> None:

@@ -140,7 +140,7 @@ def _answer(engine, path: str, args: argparse.Namespace, drawer) -> int:
         lines += report.trace_text(found["layers"])
     if drawer is not None:
         try:
-            found["explained"] = drawer.draw(path, picture, x, found["index"])
+            found["explained"] = drawer.draw(path, picture, x, found["top"][0]["index"])
         except ImageError as error:
             return _complain(error)
         lines.append(f"  what spoke for {found['explained']['label']}: {found['explained']['file']}")

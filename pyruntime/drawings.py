@@ -13,8 +13,9 @@ from .answers import label
 from .cli import DRAWN
 from .engine import InferenceEngine
 from .errors import ImageError, ModelError
-from .explain import ClassMap, overlay
+from .explain import explainer
 from .image import Picture
+from .overlay import overlay
 
 
 class Drawer:
@@ -26,7 +27,7 @@ class Drawer:
             raise ModelError(f"{engine.name}: --explain draws on pictures, but this model takes values.")
         if engine.metadata.get("answer") == "values" or engine.metadata.get("loss") == "mse":
             raise ModelError(f"{engine.name}: --explain tells what spoke for a class, but this model gives values.")
-        self.map = ClassMap(engine)
+        self.map = explainer(engine)
         self.drawn: set[Path] = set()
 
     def draw(self, name: str, picture: Picture, x: np.ndarray, k: int) -> dict[str, Any]:

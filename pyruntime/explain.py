@@ -7,11 +7,20 @@ then a class's score is followed back through the weights alone:
     map[i,j] = max(0, sum_c a_c F[i,j,c]),   a_c = mean over i,j of g at F[i,j,c]
 
 With one linear layer on a global average that is the map of Zhou et al. (CVPR 2016); in general it is Grad-CAM
-(Selvaraju et al., ICCV 2017), since g is the gradient. Nets that end otherwise raise UnexplainedError.
+(Selvaraju et al., ICCV 2017), since g is the gradient.
+
+A net that begins with an embed_projection, h_e = sum_p sum_c x[p,c] W[p,e], may end as it likes: how the score s
+follows each h_e is measured, by two runs with pictures that move h_e alone, and falls apart by pixel:
+
+    map[p] = max(0, sum_c x[p,c] sum_e (ds/dh_e) W[p,e])
+
+Other nets raise UnexplainedError.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,15 +29,12 @@ import numpy as np
 from ._litenet import ffi, lib
 from .engine import InferenceEngine
 from .errors import ModelError
-from .preprocess import Preprocessing
 
 CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
 PASSES = ("linear", "flatten", "reshape", "global_avg_pool", "activation")
 SQUEEZES = ("softmax", "sigmoid")  # at the end: they change the size of a score, not what speaks for it
 SLOPES = ("none", "relu", "relu6", "leaky_relu")  # activations whose slope their output tells
 PANEL, QUAD = 16, 4  # of the weights' layout: FORMAT.md, "Weights"
-STRENGTH = 0.65  # how far the map's colour covers the picture where the map is 1
-SMALLEST, LARGEST = 256, 1024  # pixels of an overlay's longer side
 
 
 class UnexplainedError(ModelError):
@@ -46,14 +52,10 @@ class Step(NamedTuple):
 
 
 class ClassMap:
-    """ClassMap(engine).of(x, k) is the map of class k. Raises UnexplainedError at once where there can be none."""
+    """The map of a net that ends in linear layers on its last feature map. Raises UnexplainedError for others."""
 
     def __init__(self, engine: InferenceEngine):
         self.engine = engine
-        if len(engine.outputs) > 1 or len(engine.output_shape) != 1:
-            raise UnexplainedError(f"{engine.name}: --explain needs one row of scores for an output.")
-        if not any(layer.op in (*CONVOLUTIONS, "embed_projection") for layer in engine.layers):
-            raise UnexplainedError(f"{engine.name} has no convolution, so its answers come from no place of a picture.")
         records = [_record(engine, i) for i in range(len(engine.layers))]
         made = {record.output: i for i, record in enumerate(records)}
         self.steps: list[Step] = []
@@ -89,11 +91,69 @@ class ClassMap:
             g = g * _slope(step, traced[step.place].array.reshape(-1))
             if step.op == "linear":
                 g = _through(self.engine, step.record, g)
-        # a global average gives each place the same share of g, which the scaling below takes out again
+        # a global average gives each place the same share of g, which the scaling takes out again
         weights = g if g.size == features.shape[2] else g.reshape(features.shape).mean((0, 1))
-        found = np.maximum(features @ weights, 0)
-        most = found.max()
-        return (found / most if most > 0 else found).astype(np.float32)
+        return _scaled(features @ weights)
+
+
+class EmbeddingMap:
+    """The map of a net whose first operator is an embed_projection of the picture."""
+
+    STEP = 0.02  # by how much of its usual size an h_e is moved
+
+    def __init__(self, engine: InferenceEngine):
+        self.engine, self.layer = engine, engine.layers[0].name
+        record = _record(engine, 0)
+        self.channels = engine.input_shape[2]
+        E, keeps = struct.unpack("<IB", ffi.buffer(record.attrs, 5)[:])  # embed_dim, keep_channels
+        self.each = self.channels if keeps else 1  # projections: of each channel, or of their sum
+        self.weights = np.concatenate(list(_panels(engine, record, E))).T  # (H*W, E)
+        self.moves = np.linalg.pinv(self.weights.astype(np.float64)).astype(np.float32)  # (E, H*W): moves W' = 1
+
+    def of(self, x: np.ndarray, k: int) -> np.ndarray:
+        """As ClassMap.of."""
+        pixels = x.reshape(-1, self.channels)
+        seen = pixels if self.each > 1 else pixels.sum(1, keepdims=True)
+        h = self.weights.T @ seen  # (E, 1 or C)
+        step = self.STEP * float(np.sqrt(np.mean(h * h))) or self.STEP
+        slopes = np.empty_like(h)
+        for e, c in np.ndindex(*h.shape):
+            move = np.zeros_like(pixels)
+            move[:, c if self.each > 1 else slice(None)] = (
+                self.moves[e] if self.each > 1 else self.moves[e, :, None] / self.channels
+            )
+            ends = [self._score(pixels + sign * step * move, k) for sign in (1, -1)]
+            slopes[e, c] = (ends[0] - ends[1]) / (2 * step)
+        return _scaled((seen * (self.weights @ slopes)).sum(1).reshape(self.engine.input_shape[:2]))
+
+    def _score(self, pixels: np.ndarray, k: int) -> float:
+        """The score of a class before what squeezes it: of probabilities, log-odds."""
+        x, last = pixels.reshape(self.engine.input_shape), self.engine.layers[-1]
+        if last.op == "softmax":
+            return float(self.engine.trace(x)[-2].array.reshape(-1)[k])
+        y = self.engine.predict(x).reshape(-1).astype(np.float64)
+        if last.activation == "sigmoid":
+            y = np.log(np.maximum(y, 1e-30)) - np.log(np.maximum(1 - y, 1e-30))
+        return float(y[k]) if y.size > 1 else float(y[0] if k == 1 else -y[0])
+
+
+def explainer(engine: InferenceEngine) -> ClassMap | EmbeddingMap:
+    """explainer(engine).of(x, k) is the map of class k, .layer whose output it is of. Raises UnexplainedError, with one
+    sentence, where there can be none."""
+    if len(engine.outputs) > 1 or len(engine.output_shape) != 1:
+        raise UnexplainedError(f"{engine.name}: --explain needs one row of scores for an output.")
+    ops = [layer.op for layer in engine.layers]
+    if ops[0] == "embed_projection":
+        return EmbeddingMap(engine)
+    if not any(op in CONVOLUTIONS for op in ops):
+        raise UnexplainedError(f"{engine.name} has no convolution, so its answers come from no place of a picture.")
+    return ClassMap(engine)
+
+
+def _scaled(raw: np.ndarray) -> np.ndarray:
+    found = np.maximum(raw, 0)
+    most = found.max()
+    return (found / most if most > 0 else found).astype(np.float32)
 
 
 def _is_map(shape: tuple[int, ...]) -> bool:
@@ -123,85 +183,28 @@ def _slope(step: Step, y: np.ndarray) -> np.ndarray | float:
 
 
 def _through(engine: InferenceEngine, record: Any, g: np.ndarray) -> np.ndarray:
-    """W' g of a linear layer, panel by panel as the file holds W."""
-    size = record.weights_bytes
-    data = engine._call(lambda model: ffi.buffer(model.bin + record.weights_at, size)[:])
-    block = np.frombuffer(data, "<f2" if record.weight_dtype == 1 else "<f4").astype(np.float32)
-    panels = [(start, min(PANEL, g.size - start)) for start in range(0, g.size, PANEL)]
-    lines = block.size // sum(-(-have // QUAD) * QUAD for _, have in panels)  # the biases, then one for each input
-    out, at = np.zeros(lines - 1, np.float32), 0
-    for start, have in panels:
-        width = -(-have // QUAD) * QUAD
-        panel = block[at : at + width * lines].reshape(lines, width)
-        out += panel[1:, :have] @ g[start : start + have]
-        at += width * lines
+    """W' g of a linear layer."""
+    panels = list(_panels(engine, record, g.size))
+    out, at = np.zeros(panels[0].shape[1], np.float32), 0
+    for panel in panels:
+        out += g[at : at + len(panel)] @ panel
+        at += len(panel)
     return out
 
 
-# ---- to be looked at
+def _panels(engine: InferenceEngine, record: Any, outputs: int) -> Iterator[np.ndarray]:
+    """The rows of W (outputs, inputs), panel by panel as the file holds them."""
+    size = record.weights_bytes
+    data = engine._call(lambda model: ffi.buffer(model.bin + record.weights_at, size)[:])
+    block = np.frombuffer(data, "<f2" if record.weight_dtype == 1 else "<f4").astype(np.float32)
+    lines, at = block.size // _width(outputs), 0  # the biases, then a line for each input
+    for start in range(0, outputs, PANEL):
+        have = min(PANEL, outputs - start)
+        width = _width(have)
+        yield block[at : at + width * lines].reshape(lines, width)[1:, :have].T
+        at += width * lines
 
 
-def colours(heat: np.ndarray) -> np.ndarray:
-    """A map (h,w) of 0..1 as colours that lie over a picture: uint8 (h,w,4), RGBA, clear where the map is 0."""
-    import cv2
-
-    level = np.clip(heat * 255 + 0.5, 0, 255).astype(np.uint8)
-    bgr = cv2.applyColorMap(level.reshape(-1, 1), cv2.COLORMAP_TURBO).reshape(*heat.shape, 3)
-    alpha = (STRENGTH * level + 0.5).astype(np.uint8)
-    return np.dstack([bgr[..., ::-1], alpha])
-
-
-def overlay(engine: InferenceEngine, pixels: np.ndarray, layout: str, heat: np.ndarray) -> bytes:
-    """The picture with the map over it, as a PNG file. Parts that the net did not see (cut off by "crop") stay grey."""
-    import cv2
-
-    rules = engine.preprocessing
-    assert rules is not None
-    rgb = Preprocessing(resize="area", color="rgb").frame(pixels, *_drawn(*pixels.shape[:2]), layout)
-    over = spread(heat, rules.fit, pixels.shape[:2], engine.input_shape[:2], rgb.shape[:2])
-    painted = colours(np.clip(over, 0, 1))
-    share = np.where(over[..., None] >= 0, painted[..., 3:] / np.float32(255), 0)
-    base = np.where(over[..., None] >= 0, rgb, rgb.mean(2, keepdims=True) * 0.5)
-    out = (base * (1 - share) + painted[..., :3] * share + 0.5).astype(np.uint8)
-    return cv2.imencode(".png", np.ascontiguousarray(out[..., ::-1]))[1].tobytes()
-
-
-def spread(
-    heat: np.ndarray, fit: str, picture: tuple[int, ...], frame: tuple[int, ...], size: tuple[int, ...]
-) -> np.ndarray:
-    """A map over the net's frame as one over the picture it was made from: float32 of `size` (rows, columns), -1 where
-    the frame has nothing of the picture. picture, frame: their rows and columns; the rules: FORMAT.md,
-    "Preprocessing"."""
-    import cv2
-
-    (h, w), (H, W), (rows, columns) = picture, frame, size
-    out = np.full((rows, columns), -1, np.float32)
-    if fit == "crop":
-        ch, cw = h, w
-        if w * H > h * W:
-            cw = max(1, (h * W + H // 2) // H)
-        else:
-            ch = max(1, (w * H + W // 2) // W)
-        y0, x0 = (h - ch) // 2, (w - cw) // 2
-        top, bottom = round(y0 * rows / h), max(round((y0 + ch) * rows / h), round(y0 * rows / h) + 1)
-        left, right = round(x0 * columns / w), max(round((x0 + cw) * columns / w), round(x0 * columns / w) + 1)
-        part = out[top:bottom, left:right]
-        part[...] = cv2.resize(heat, (part.shape[1], part.shape[0]), interpolation=cv2.INTER_LINEAR)
-        return out
-    if fit == "letterbox":
-        dh, dw = H, W
-        if w * H > h * W:
-            dh = max(1, (h * W + w // 2) // w)
-        else:
-            dw = max(1, (w * H + h // 2) // h)
-        y0, x0 = (H - dh) // 2, (W - dw) // 2
-        heat = cv2.resize(heat, (W, H), interpolation=cv2.INTER_LINEAR)[y0 : y0 + dh, x0 : x0 + dw]
-    out[...] = cv2.resize(heat, (columns, rows), interpolation=cv2.INTER_LINEAR)
-    return np.clip(out, 0, 1)
-
-
-def _drawn(height: int, width: int) -> tuple[int, int]:
-    """The size an overlay is drawn in: the picture's, unless that is very small or large."""
-    longer = max(height, width)
-    scale = min(max(longer, SMALLEST), LARGEST) / longer
-    return max(1, round(height * scale)), max(1, round(width * scale))
+def _width(outputs: int) -> int:
+    """How many columns so many outputs take."""
+    return -(-outputs // QUAD) * QUAD

@@ -93,7 +93,7 @@ def test_mistakes_are_one_sentence(two, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["compare", "a"])
     assert ended.value.code == 2
-    assert "give two run folders or more" in capsys.readouterr().err
+    assert "the following arguments are required: run" in capsys.readouterr().err
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
+import bins
 import cv2
 import numpy as np
 import pytest
@@ -159,6 +160,21 @@ def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here,
     assert "4.png does not exist" in mistake(capsys, "net.bin", "--data", "photos")
 
 
+def test_a_bin_that_gives_values_is_asked_about_classes_all_the_same(here, capsys):  # noqa: F811
+    net = bins.Bin((8, 8, 1), bins.GRAY, metadata={"answer": "values"}).add("flatten").add("linear", out_features=3)
+    (here / "values.bin").write_bytes(net.bytes())
+    found = evaluated(capsys, "values.bin", "--data", "pictures.npz")
+    test, engine = open_source("pictures.npz").test, InferenceEngine("values.bin")
+    scores = np.stack([engine.predict_image(x, "gray") for x in test.x])
+    assert found["accuracy"] == (scores.argmax(1) == test.y).mean()
+    assert found["notes"] == ["values.bin gives values: they are read as scores, the largest wins"]
+    one = bins.Bin((8, 8, 1), bins.GRAY, metadata={"answer": "values"}).add("flatten").add("linear", out_features=1)
+    (here / "one.bin").write_bytes(one.bytes())
+    assert "one.bin" in mistake(capsys, "one.bin", "--data", "pictures.npz")
+    np.savez("two.npz", x=test.x, y=test.y % 2)
+    assert "gives one value, but the data have classes" in mistake(capsys, "one.bin", "--data", "two.npz")
+
+
 def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa: F811
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 5)).astype(np.float32)
@@ -187,9 +203,18 @@ def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
     assert "a .bin does not say which samples" in mistake(
         capsys, "net.bin", "--data", "pictures.npz", "--split", "validation"
     )
+    assert train("--out", "all", "--quiet", "--validation-split", 0, data=_without_test(here)) == 0
+    assert "There is neither a test set nor samples held out" in mistake(capsys, "all")
+    assert "the run held no samples out" in mistake(capsys, "all", "--split", "validation")
     np.savez("large.npz", x=np.zeros((4, 5), np.float32), y=np.arange(4) % 3)
     for model in ("run", "net.bin"):
         assert "values, but those of large have 5" in mistake(capsys, model, "--data", "large.npz", "--split", "all")
+
+
+def _without_test(here):  # noqa: F811
+    with np.load(here / "pictures.npz") as file:
+        np.savez(here / "train.npz", x=file["x_train"], y=file["y_train"])
+    return "train.npz"
 
 
 def _weights(here):  # noqa: F811

@@ -12,10 +12,11 @@ from test_export import export, trained
 from litenet.exporter import source
 from litenet.pyruntime import InferenceEngine
 from litenet.pyruntime.cli import main
-from litenet.pyruntime.explain import ClassMap, UnexplainedError, colours, spread
+from litenet.pyruntime.explain import UnexplainedError, explainer
+from litenet.pyruntime.overlay import colours, spread
 from litenet.trainer.fuse import without_training_only
 from litenet.trainer.graph import build
-from litenet.trainer.report.gradcam import explainer
+from litenet.trainer.report import gradcam
 
 HEADS = {
     "average and linear": [{"type": "global_avg_pool"}, {"type": "linear", "out_features": 21}],
@@ -41,7 +42,7 @@ BODY = [
 def test_it_is_the_last_features_weighted_by_the_row_of_the_class(half):
     net = bins.colors(half=half)
     engine, rng = InferenceEngine(net.bytes()), np.random.default_rng(1)
-    found = ClassMap(engine)
+    found = explainer(engine)
     assert found.layer == "conv2d0"
     x = rng.normal(size=(16, 16, 3)).astype(np.float32)
     features, w = net.values(x)[0], net.steps[2][2]["weight"]
@@ -57,11 +58,11 @@ def test_without_a_gradient_it_gives_what_the_gradient_gives(tmp_path, head):
     assert export(path, tmp_path / "net.bin") == 0
     loaded = source.load_source(str(path))
     graph = build(blueprint)
-    trainers = explainer(graph, loaded.weights)
+    trainers = gradcam.explainer(graph, loaded.weights)
     assert trainers.graph.nodes[0].op == without_training_only(graph).nodes[0].op == "conv2d"
     x = np.random.default_rng(3).normal(size=(4, 16, 16, 3)).astype(np.float32)
     with InferenceEngine(tmp_path / "net.bin") as engine:
-        runtimes = ClassMap(engine)
+        runtimes = explainer(engine)
         for k in range(min(3, max(2, engine.output_shape[0]))):
             want = trainers.maps(x, np.full(4, k))
             got = np.stack([runtimes.of(one, k) for one in x])
@@ -70,9 +71,32 @@ def test_without_a_gradient_it_gives_what_the_gradient_gives(tmp_path, head):
             assert got.max() <= 1
 
 
+@pytest.mark.parametrize("end", ["plain", "softmax", "one answer"])
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("dim", [9, 70], ids=["narrow", "wider than the picture has pixels"])
+def test_an_embedding_is_measured_pixel_by_pixel_without_a_gradient(tmp_path, keep, end, dim):
+    head = [{"type": "linear", "out_features": 1 if end == "one answer" else 3}]
+    head += [{"type": "softmax"}] * (end == "softmax")
+    layers = [{"type": "embed_projection", "embed_dim": dim, "keep_channels": keep}, {"type": "dual_path"}, *head]
+    path = trained(tmp_path, net(layers, (3, 8, 8)))
+    assert export(path, tmp_path / "net.bin") == 0
+    loaded = source.load_source(str(path))
+    trainers = gradcam.explainer(build(net(layers, (3, 8, 8))), loaded.weights)
+    x = np.random.default_rng(3).normal(size=(2, 8, 8, 3)).astype(np.float32)
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        runtimes = explainer(engine)
+        assert runtimes.layer == "layer_0"
+        for k in range(2):
+            want = trainers.maps(x, np.full(2, k))
+            got = np.stack([runtimes.of(one, k) for one in x])
+            assert want.shape == got.shape == (2, 8, 8)
+            assert np.abs(got - want).max() <= 5e-3
+        assert (runtimes.of(0 * x[0], 1) == 0).all()
+
+
 def test_nets_that_end_otherwise_are_told_so_in_one_sentence(tmp_path):
     with pytest.raises(UnexplainedError, match=r"^model has no convolution, so its answers come from no place"):
-        ClassMap(InferenceEngine(bins.mlp().bytes()))
+        explainer(InferenceEngine(bins.mlp().bytes()))
     for head, what in (
         ([{"type": "global_avg_pool"}, {"type": "dual_path"}, {"type": "linear", "out_features": 3}], r"layernorm"),
         ([{"type": "flatten"}, {"type": "linear", "out_features": 5, "activation": "gelu"},
@@ -81,7 +105,7 @@ def test_nets_that_end_otherwise_are_told_so_in_one_sentence(tmp_path):
         path = trained(tmp_path, net([*BODY, *head], (3, 16, 16)))
         assert export(path, tmp_path / "net.bin") == 0
         with pytest.raises(UnexplainedError, match=rf"\({what}\) lies between the last feature map and the answer"):
-            ClassMap(InferenceEngine(tmp_path / "net.bin"))
+            explainer(InferenceEngine(tmp_path / "net.bin"))
 
 
 # ---- its place
@@ -169,7 +193,7 @@ def test_the_drawing_is_the_picture_with_colour_where_the_map_says(place):
     assert np.abs(drawn[:, outside] - grey[:, outside]).max() <= 1
     x = engine.prepare(pixels)
     k = int(engine.predict(x).argmax())
-    over = spread(ClassMap(engine).of(x, k), "crop", (64, 128), (16, 16), (128, 256))
+    over = spread(explainer(engine).of(x, k), "crop", (64, 128), (16, 16), (128, 256))
     clear = over[:, 64:192] == 0
     inside = np.where(np.arange(256) < 128, 90, 160)[None, 64:192, None]
     if clear.any():

@@ -10,6 +10,7 @@ from litenet.exporter.cli import _parser as export_parser
 from litenet.pyruntime.cli import main as edge_infer
 from litenet.trainer import check_data
 from litenet.trainer.cli import _plan_parser, _train_parser
+from litenet.trainer.report.commands import COMMANDS as LATER
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,7 +25,7 @@ def test_commands_of_the_pages_are_understood(command):
     tool, *arguments = shlex.split(command)
     arguments = [a for a in arguments if a != "..."]
     if tool == "edge-train":
-        own = {"plan": _plan_parser, "check-data": check_data.parser}
+        own = {"plan": _plan_parser, "check-data": check_data.parser, **{name: made[0] for name, made in LATER.items()}}
         first = arguments[0] if arguments[0] in own else ""
         own.get(first, _train_parser)().parse_args(arguments[bool(first) :])
     elif tool == "edge-export":

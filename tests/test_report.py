@@ -135,6 +135,17 @@ def test_without_a_test_set_the_best_weights_are_asked_about_the_samples_held_ou
     assert (here / "run" / "report.html").read_text() == first
 
 
+def test_a_run_that_held_nothing_out_says_so(here):  # noqa: F811
+    with np.load("pictures.npz") as file:
+        np.savez("train.npz", x=file["x_train"], y=file["y_train"])
+    assert train("--out", "run", "--quiet", "--validation-split", 0, data="train.npz") == 0
+    text = (here / "run" / "report.html").read_text()
+    assert "The run has neither a test set nor samples held out." in text
+    assert Outline(text).sections == ["curves", "answers", "device", "blueprint", "environment"]
+    assert main(["report", "run"]) == 0
+    assert (here / "run" / "report.html").read_text() == text
+
+
 def test_where_the_data_are_gone_the_rest_is_told_and_why(ran, capsys):
     (ran.parent / "pictures.npz").rename(ran.parent / "moved.npz")
     assert main(["report", "run"]) == 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import check_data
 from .errors import UserError
+from .report.commands import COMMANDS
 
 EPILOG = """examples:
   edge-train examples/digits_cnn.json --data digits
@@ -30,28 +31,18 @@ EPILOG = """examples:
 def main(argv: list[str] | None = None) -> int:
     """0: done; 1: the input was bad; 2: the command was; 130: stopped by Ctrl-C, saved."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    parsers = {"plan": (_plan_parser, _plan), "check-data": (check_data.parser, check_data.run), **COMMANDS}
     try:
-        return _dispatch(arguments)
+        if arguments and arguments[0] in parsers:
+            make, work = parsers[arguments[0]]
+            return work(make().parse_args(arguments[1:]))
+        parser = _train_parser()
+        return _train(parser, parser.parse_args(arguments), arguments)
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def _dispatch(arguments: list[str]) -> int:
-    """The command that the first word names; without one, training."""
-    name, rest = arguments[0] if arguments else "", arguments[1:]
-    if name == "plan":
-        return _plan(_plan_parser().parse_args(rest))
-    if name == "check-data":
-        return check_data.run(check_data.parser().parse_args(rest))
-    if name in ("report", "evaluate", "compare"):  # what is asked of runs and models that are there
-        from .report.commands import COMMANDS
-
-        return COMMANDS[name](rest)
-    parser = _train_parser()
-    return _train(parser, parser.parse_args(arguments), arguments)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

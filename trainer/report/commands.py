@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ..errors import UserError
 
@@ -38,7 +38,8 @@ def evaluate_parser() -> argparse.ArgumentParser:
 
 def compare_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("edge-train compare", description="What differs between runs, and how they went.")
-    parser.add_argument("runs", type=Path, nargs="+", metavar="run", help="run folders, two or more")
+    parser.add_argument("first", type=Path, metavar="run", help="a run folder")
+    parser.add_argument("others", type=Path, nargs="+", metavar="run", help="one or more others")
     parser.add_argument("-o", "--out", type=Path, default=Path("compare.html"), metavar="FILE",
                         help="the page to write (default compare.html)")  # fmt: skip
     return parser
@@ -52,8 +53,7 @@ def _data(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_report(arguments: list[str]) -> int:
-    options = report_parser().parse_args(arguments)
+def run_report(options: argparse.Namespace) -> int:
     print(write_report(options.run, options.data, options.data_dir, options.device, options.out))
     return 0
 
@@ -64,11 +64,14 @@ def write_report(
     """The report of a run folder, its best checkpoint asked anew. Where the data are gone, the report says so."""
     from .evaluate import evaluate
     from .page import read_run, report
+    from .samples import NothingHeldOutError
 
     read_run(folder)
     note, judged = "", None
     try:
         judged = evaluate(folder, data, None, device, cache=data_dir)
+    except NothingHeldOutError:
+        pass
     except UserError as error:
         if data is not None:
             raise
@@ -76,11 +79,10 @@ def write_report(
     return report(folder, judged, note, out)
 
 
-def run_evaluate(arguments: list[str]) -> int:
+def run_evaluate(options: argparse.Namespace) -> int:
     from .evaluate import evaluate
     from .judged import as_dict, text
 
-    options = evaluate_parser().parse_args(arguments)
     judged = evaluate(options.model, options.data, options.split, options.device, cache=options.data_dir)
     if options.html is not None:
         from .page import audit
@@ -94,16 +96,15 @@ def run_evaluate(arguments: list[str]) -> int:
     return 0
 
 
-def run_compare(arguments: list[str]) -> int:
-    parser = compare_parser()
-    options = parser.parse_args(arguments)
-    if len(options.runs) < 2:
-        parser.error("give two run folders or more")
+def run_compare(options: argparse.Namespace) -> int:
     from .compare import compare
 
-    for line in compare(options.runs, options.out):
-        print(line)
+    print("\n".join(compare([options.first, *options.others], options.out)))
     return 0
 
 
-COMMANDS: dict[str, Any] = {"report": run_report, "evaluate": run_evaluate, "compare": run_compare}
+COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[argparse.Namespace], int]]] = {
+    "report": (report_parser, run_report),
+    "evaluate": (evaluate_parser, run_evaluate),
+    "compare": (compare_parser, run_compare),
+}

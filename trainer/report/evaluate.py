@@ -25,7 +25,7 @@ from ..trainer import Trainer
 from .figures import probabilities
 from .gradcam import NOTHING, explainer
 from .judged import Judged
-from .samples import as_rgb, check_fit, chosen_samples, class_names, files_of, known_classes
+from .samples import as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
 
 if TYPE_CHECKING:
     from ..device_trainer import DeviceTrainer
@@ -67,10 +67,13 @@ def _checkpoint(path: Path, source: str | None, which: str | None, device: str, 
         raise UserError(f"{saved.where} holds weights alone.\n  Give a run folder, or a checkpoint of edge-train's.")
     blueprint, data, settings = saved.blueprint, saved.meta["data"], Settings(**saved.meta["settings"])
     fetch = {"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}
-    chosen, what = chosen_samples(open_source(source or data["source"], **fetch), which, settings)
+    splits = open_source(source or data["source"], **fetch)
+    chosen, what = chosen_samples(splits, which, settings)
     base = BaseTrainer()
     base.set_up(blueprint, settings.seed, chosen.classes > 0)
-    framed = replace(to_frames(chosen, blueprint.preprocessing, base.graph.input_shape), origin=chosen.origin)
+    framed = chosen
+    if getattr(splits, "preflight", None) is None:  # photos are what the net sees already
+        framed = replace(to_frames(chosen, blueprint.preprocessing, base.graph.input_shape), origin=chosen.origin)
     framed, notes = known_classes(framed, data.get("labels"), base.graph.output_shape[-1], saved.where)
     check_fit(framed, base.graph.input_shape, saved.where)
     common: dict[str, Any] = {
@@ -133,7 +136,7 @@ def _by_trainer(
         model=where,
         kind="checkpoint",
         name=trainer.blueprint.name,
-        data=f"{len(ds.x):,} {what} samples of {ds.name}",
+        data=described(ds, what),
         labels=class_names(data.get("labels"), 0 if p is None else p.shape[1]),
         y=ds.y,
         p=p,

@@ -11,13 +11,13 @@ import numpy as np
 
 from litenet.pyruntime import InferenceEngine, answers
 from litenet.pyruntime.errors import ModelError
-from litenet.pyruntime.explain import ClassMap, UnexplainedError
+from litenet.pyruntime.explain import UnexplainedError, explainer
 
 from ..data.dataset import Dataset
 from ..data.load import open_source
 from ..errors import UserError
 from .judged import Judged
-from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, files_of, known_classes
+from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
 
 
 def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any) -> Judged:
@@ -42,8 +42,8 @@ def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any
                 raise UserError(f"{path} answers with numbers that are not finite.\n  Run edge-infer --selftest on it.")
             p = chosen_answers = None
             if ds.classes:
-                each = [answers.probabilities(engine, row) for row in said]
-                p = np.stack([np.clip(row, 0, 1) if q is None else q for row, q in zip(said, each, strict=True)])
+                p, more = _probabilities(engine, said)
+                notes += more
                 chosen_answers = said.argmax(1) if said.shape[1] > 1 else p.argmax(1)
             name, labels = str(engine.metadata.get("name") or path.stem), engine.labels
     except ModelError as error:
@@ -52,7 +52,7 @@ def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any
         model=str(path),
         kind="bin",
         name=name,
-        data=f"{len(ds.x):,} {what} samples of {ds.name}",
+        data=described(ds, what),
         labels=class_names(labels, 0 if p is None else p.shape[1]),
         y=ds.y,
         p=p,
@@ -65,6 +65,19 @@ def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any
         notes=notes,
         seconds=seconds,
     )
+
+
+def _probabilities(engine: InferenceEngine, said: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """As edge-infer reads what the net said, (N,C). What it reads as values is asked about classes all the same."""
+    first = answers.probabilities(engine, said[0])
+    if first is not None:
+        return np.stack([answers.probabilities(engine, row) for row in said]), ()  # type: ignore[misc]
+    if said.shape[1] == 1:
+        raise UserError(f"{engine.name} gives one value, but the data have classes.\n  Give data with values.")
+    if engine.metadata.get("loss") == "mse":
+        return np.clip(said, 0, 1), ()
+    e = np.exp(said - said.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True), (f"{engine.name} gives values: they are read as scores, the largest wins",)
 
 
 class _Asked:
@@ -104,7 +117,7 @@ def _maps(path: Path, ds: Dataset, source: str, index: np.ndarray, classes: np.n
     with InferenceEngine(path) as engine:
         asked = _Asked(engine, ds, source)
         try:
-            drawn = ClassMap(engine)
+            drawn = explainer(engine)
         except UnexplainedError as reason:
             return str(reason)
         return np.stack([drawn.of(asked.input(int(i)), int(k)) for i, k in zip(index, classes, strict=True)])

@@ -9,7 +9,7 @@ from html import escape
 import cv2
 import numpy as np
 
-from litenet.pyruntime.explain import colours
+from litenet.pyruntime.overlay import colours
 
 from .charts import reliability
 from .figures import Figures, confused

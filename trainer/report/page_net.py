@@ -86,7 +86,7 @@ def blueprint_section(config: dict[str, Any]) -> Section:
     return Section(
         "blueprint",
         "Blueprint and settings",
-        "<p>All of it resolved: with the defaults, and with what the command line said.</p>"
+        "<p>The blueprint as it was read, then what held: with the defaults, and with what the command line said.</p>"
         f'<pre tabindex="0">{escape(text)}</pre>'
         f"<details open><summary>Settings</summary>{table(['setting', 'value'], settings, left=(1,))}</details>"
         f"<details><summary>Data</summary>{table(['data', 'value'], data, left=(1,))}</details>",

@@ -19,8 +19,13 @@ from ..errors import UserError
 from ..settings import Settings
 
 
+class NothingHeldOutError(UserError):
+    """The run has neither a test set nor samples held out, and nobody said which to ask about instead."""
+
+
 def chosen_samples(splits: Splits, which: str | None, settings: Settings | None) -> tuple[Dataset, str]:
     """The samples to ask about, and what to call them."""
+    asked = which is not None
     which = which or ("test" if splits.test is not None else "validation")
     if which == "test":
         if splits.test is None:
@@ -28,10 +33,15 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         return replace(splits.test, origin=None), "test"
     if which == "all":
         if splits.test is None:
-            return replace(splits.train, origin=None), "(all)"
+            return replace(splits.train, origin=None), ""
         raise UserError(f"{splits.train.name} has a test set of its own.\n  Use --split test or train.")
-    share = settings.validation_split if settings else 0.0
+    given = getattr(splits, "validation", None)  # where the source itself says which
+    if which == "validation" and given is not None:
+        return replace(given, origin=None), "held-out"
+    share = settings.validation_split if settings and given is None else 0.0
     if settings is None or not share:
+        if which == "validation" and not asked:
+            raise NothingHeldOutError("There is neither a test set nor samples held out.\n  Use --split train.")
         if which == "validation":
             who = "a .bin does not say which samples" if settings is None else "the run held no samples out"
             raise UserError(f"--split validation: {who}.\n  Use --split train, test or all.")
@@ -64,6 +74,11 @@ def known_classes(ds: Dataset, labels: Any, outputs: int, where: str) -> tuple[D
             "they are compared by number",
         )
     return ds, ()
+
+
+def described(ds: Dataset, what: str) -> str:
+    """Such as "355 test samples of digits"."""
+    return " ".join(part for part in (f"{len(ds.x):,}", what, "samples of", ds.name) if part)
 
 
 def check_fit(ds: Dataset, shape: tuple[int, ...], where: str) -> None:

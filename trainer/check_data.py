@@ -70,6 +70,11 @@ def progress(quiet: bool) -> Callable[[str, int, int], None] | None:
     return say
 
 
+def report(found: Any) -> None:
+    """Says what preflight found."""
+    print("\n".join(found.lines()), file=sys.stderr, flush=True)
+
+
 def run(options: argparse.Namespace) -> int:
     from dataclasses import replace
 

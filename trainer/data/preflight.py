@@ -83,8 +83,7 @@ class Preflight:
             parts = ", ".join(f"{part} {counts[part][label]:,}" for part in SIDE if part and part in counts)
             bar = "#" * max(1, round(BAR * total[label] / most)) if total[label] else ""
             rows.append(f"  {_plain(label):<{wide}}  {total[label]:>6,}  {bar}{f'  ({parts})' if parts else ''}")
-        rows += [f"- {_plain(finding.line())}" for finding in self.findings] or ["nothing to remark"]
-        return [*rows, f"frames: {self.frames}"] if self.frames else rows
+        return rows + ([f"- {_plain(finding.line())}" for finding in self.findings] or ["nothing to remark"])
 
     def as_dict(self) -> dict[str, Any]:
         """The report for programs."""

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -214,6 +215,18 @@ def test_a_worker_that_crashes_or_hangs_costs_one_task():
     assert sorted(answers) == list(range(60))
     for place, task in enumerate(tasks):
         assert answers[place] == (workers.LOST if isinstance(task, str) else [7, task])
+
+
+def test_workers_end_when_nobody_waits_for_their_answers():
+    answers = workers.run("test_preflight", 7, list(range(100)), workers=2)
+    next(answers)
+    before = [thread for thread in threading.enumerate() if isinstance(thread, workers._Worker)]
+    assert len(before) == 2
+    answers.close()
+    for thread in before:
+        thread.join(20)
+        assert not thread.is_alive()
+        assert thread.process is None or thread.process.poll() is not None
 
 
 # ---- the cache

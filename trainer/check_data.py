@@ -89,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         found, parts = look(source, wanted, fresh=True, progress=progress(options.json))
     except OSError as fault:
-        raise UserError(f"{fault.filename or source}: cannot be read ({fault.strerror}).\n  Check its rights.") from None
+        where = fault.filename or source
+        raise UserError(f"{where}: cannot be read ({fault.strerror}).\n  Check its permissions.") from None
     split = {part: int((parts == part).sum()) for part in ("train", "validation", "test") if (parts == part).any()}
     if options.json:
         print(json.dumps(found.as_dict() | {"split": split}))

@@ -97,6 +97,8 @@ class _Worker(threading.Thread):
                     places = places[answered + 1 :]
         except BaseException as error:  # for the caller, whose thread this is not
             self.done.put(error)
+        finally:
+            self.end()
 
     def _take(self) -> list[int]:
         places: list[int] = []

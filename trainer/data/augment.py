@@ -156,7 +156,7 @@ def check_pictures(spec: Augmentation, shape: tuple[int, ...], where: str) -> No
         fail(where, f"augmentation changes pictures, but a sample is {values} values", 'Remove "augmentation".')
     H, W, C = shape
     if spec.in_full and C > MOST_CHANNELS:
-        names = "rotate, scale, brightness, contrast, saturation, mixup and cutmix"
+        names = "rotate, scale, changes of colour, mixup and cutmix"
         fail(where, f"{names} take up to {MOST_CHANNELS} channels, but the pictures have {C}", "Remove them.")
     for name in ("translate", "cutout"):
         if (value := getattr(spec, name)) >= min(H, W):

@@ -220,7 +220,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
 
 
 def _unreadable(listing: Listing, records: list[Record]) -> list[Finding]:
-    """One finding for each kind of fault; the words after the first comma or semicolon are advice."""
+    """One finding for each kind of fault."""
     kinds: dict[str, list[str]] = {}
     for photo, record in zip(listing.photos, records, strict=True):
         if record.error:

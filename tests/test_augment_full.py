@@ -104,6 +104,13 @@ def test_a_picture_is_mirrored_before_it_is_turned():
         assert np.array_equal(a[0], b[0])
 
 
+def test_a_shift_is_what_sampling_gives_without_a_turn():
+    for x in pictures(3, (6, 7, 3)):
+        for to in ((2, -3, True, True, False), (0, 1, False, False, True), (-2, 0, False, True, True)):
+            for got, want in zip(warp.shift(x, *to), warp.sample(x, warp.ONE, 0, *to), strict=True):
+                assert np.array_equal(got, want)
+
+
 def test_a_shift_with_a_zoom_of_one_is_the_shift_of_whole_pixels():
     x, index = pictures(12, (6, 7, 3)), np.arange(12)
     for pad_mode in ("zero", "reflect"):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def test_the_command_prints_the_report_and_writes_nothing_but_the_cache(tmp_path
     assert lines[1:4] == ["size: 32 x 24 pixels", f"  cat      12  {'#' * 30}", f"  dog      12  {'#' * 30}"]
     assert lines[-1] == "split, made with seed 0: train 22, test 2"
     after = sorted(path.name for path in tmp_path.rglob("*"))
-    assert [name for name in after if name not in before and not name.endswith(".json")] == ["c"]
+    assert [name for name in after if name not in before and not name.endswith((".json", ".near"))] == ["c"]
     assert edge_train(["check-data", str(tmp_path / "p"), "--cache", str(tmp_path / "c"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["split"] == {"train": 22, "test": 2}
     assert edge_train(["check-data", str(tmp_path / "p"), "--test-split", "1"]) == 1
@@ -210,10 +211,22 @@ class Job:
 
 def test_a_worker_that_crashes_or_hangs_costs_one_task():
     tasks = [*range(30), "crash", *range(31, 50), "hang", *range(51, 60)]
-    answers = dict(workers.run("test_preflight", 7, tasks, workers=2, patience=3))
+    answers = dict(workers.run("test_preflight", 7, tasks, workers=2, patience=10))
     assert sorted(answers) == list(range(60))
     for place, task in enumerate(tasks):
         assert answers[place] == (workers.LOST if isinstance(task, str) else [7, task])
+
+
+def test_workers_end_when_nobody_waits_for_their_answers():
+    answers = workers.run("test_preflight", 7, list(range(100)), workers=2)
+    next(answers)
+    before = [thread for thread in threading.enumerate() if isinstance(thread, workers._Worker)]
+    assert len(before) == 2
+    answers.close()
+    for thread in before:
+        thread.join(20)
+        assert not thread.is_alive()
+        assert thread.process is None or thread.process.poll() is not None
 
 
 # ---- the cache
@@ -274,6 +287,28 @@ def test_a_changed_file_is_looked_at_again_and_an_unchanged_one_is_not(tmp_path)
     assert preflight(scan(tmp_path / "p"), index, fresh=True).looked_at == 12
     index.write_text("damaged")
     assert preflight(scan(tmp_path / "p"), index).looked_at == 12
+
+
+def test_look_alikes_are_remembered_for_the_same_contents(tmp_path, monkeypatch):
+    folder(tmp_path / "p", each=6)
+    write(tmp_path / "p" / "cat" / "again.jpg", cv2.imread(str(tmp_path / "p" / "cat" / "001.png")), quality=95)
+    index = tmp_path / "c" / "index.json"
+    first = preflight(scan(tmp_path / "p"), index)
+    with monkeypatch.context() as patch:
+        patch.setattr("litenet.trainer.data.preflight.near", None)
+        again = preflight(scan(tmp_path / "p"), index)
+    assert np.array_equal(again.groups, first.groups)
+    assert again.findings == first.findings
+    assert said(first)["near"]
+    write(tmp_path / "p" / "cat" / "third.jpg", cv2.imread(str(tmp_path / "p" / "cat" / "001.png")), quality=90)
+    assert said(preflight(scan(tmp_path / "p"), index))["near"][0].startswith("3 look-alike pairs")
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path):
+    folder(tmp_path / "p", each=2)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="the cache cannot be made"):
+        open_photos(tmp_path / "p", PhotoOptions(cache=tmp_path / "file" / "c"), Frame((8, 8, 3)))
 
 
 def test_what_does_not_fit_on_the_disk_is_refused_before(tmp_path, monkeypatch):

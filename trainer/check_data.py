@@ -70,6 +70,11 @@ def progress(quiet: bool) -> Callable[[str, int, int], None] | None:
     return say
 
 
+def report(found: Any) -> None:
+    """Says what preflight found."""
+    print("\n".join(found.lines()), file=sys.stderr, flush=True)
+
+
 def run(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
@@ -81,7 +86,11 @@ def run(options: argparse.Namespace) -> int:
         what = "there is no such folder or file" if not source.exists() else "these are no photos in a folder a class"
         raise UserError(f"{options.photos}: {what}.\n  Give a folder with one folder of pictures a class, or a CSV.")
     wanted = replace(photo_options(options), seed=options.seed)
-    found, parts = look(source, wanted, fresh=True, progress=progress(options.json))
+    try:
+        found, parts = look(source, wanted, fresh=True, progress=progress(options.json))
+    except OSError as fault:
+        where = fault.filename or source
+        raise UserError(f"{where}: cannot be read ({fault.strerror}).\n  Check its permissions.") from None
     split = {part: int((parts == part).sum()) for part in ("train", "validation", "test") if (parts == part).any()}
     if options.json:
         print(json.dumps(found.as_dict() | {"split": split}))

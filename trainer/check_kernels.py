@@ -18,6 +18,7 @@ from .aids import decay_at
 from .backends.device import TRAINED, Device
 from .data.augment import Augmentation, augment
 from .data.batches import to_input
+from .data.mix import UNMIXED, Mix, draw_mix
 from .errors import LaunchError, UserError
 from .fields import Options
 from .kernels import calls_gemm, calls_load, calls_other, calls_step
@@ -275,19 +276,25 @@ def _loads(sms: int, half: bool) -> Iterator[Test]:
     draw, count, rows, shape = np.random.default_rng(4), 11, 4, (6, 7, 3)
     mean, std = np.array([100, 120, 90], np.float32), np.array([70, 60, 50], np.float32)
     labels, order = draw.integers(0, 9, count).astype(np.int32), draw.permutation(count).astype(np.int32)
-    index, step = order[rows : 2 * rows], _step(cursor=1)
-    spec = Augmentation("both", translate=2, pad_mode="reflect", cutout=3)
-    common = {"labels": labels, "order": order, "mean": mean, "std": std, "step": step}
+    index = order[rows : 2 * rows]
+    specs = {
+        "augmented": Augmentation("both", translate=2, pad_mode="reflect", cutout=3),
+        "turned and mixed": Augmentation("both", 1, rotate=90, scale=0.3, contrast=0.3, tint=0.2, mixup=1.0),
+        "cut into": Augmentation("none", 1, "reflect", 2, saturation=0.5, cutmix=1.0),
+    }
+    common = {"labels": labels, "order": order, "mean": mean, "std": std}
     sizes = (rows, rows, count, prod(shape), shape[-1])
     for dtype in ("u8", "f32"):
         data = draw.integers(0, 256, (count, *shape)).astype(np.uint8 if dtype == "u8" else np.float32)
-        arrays, target = {"set": data, **common}, {"target": labels[index]}
+        arrays, target = {"set": data, "step": _step(cursor=1), **common}, {"target": labels[index]}
         want = to_input(data[index].astype(np.float32), mean, std)
         calls = calls_load.load_calls(dtype, *sizes, sms=sms, half=half)
         yield _test("loading", f"load {dtype}", calls, arrays, {"x": want, **target}, half)
-        want = augment(data[index], spec, SEED, MICRO, index, 0, mean, std)
-        calls = calls_load.load_calls(dtype, *sizes, sms=sms, half=half, augment=spec, width=shape[1])
-        yield _test("loading", f"load {dtype}, augmented", calls, arrays, {"x": want, **target}, half)
+        for name, spec in specs.items():
+            want = augment(data[index], spec, SEED, MICRO, index, 0, mean, std)
+            calls = calls_load.load_calls(dtype, *sizes, sms=sms, half=half, augment=spec, width=shape[1])
+            mixed = {"step": _step(cursor=1, mix=draw_mix(spec, SEED, MICRO, *shape[:2]))}
+            yield _test("loading", f"load {dtype}, {name}", calls, arrays | mixed, {"x": want, **target}, half)
 
 
 def _losses(sms: int, half: bool) -> Iterator[Test]:
@@ -305,6 +312,12 @@ def _losses(sms: int, half: bool) -> Iterator[Test]:
             calls = calls_step.loss_calls(loss, N, (C,), classes, 1, 1, half)
             arrays = {"z": z, "target": t, "scaling": _scaling(), "step": _step()}
             yield _test("losses", f"{name} of {N} x {C}", calls, arrays, want, half)
+            if name == "cross_entropy":
+                value, dz = loss(z.astype(np.float64), t, 0.625)
+                want = {"dz": dz * scale, "history": np.array([[[value, right, scale, 0]]])}
+                calls = calls_step.loss_calls(loss, N, (C,), classes, 1, 1, half, mixed=True)
+                arrays["step"] = _step(mix=Mix(0.625, 0.625))
+                yield _test("losses", f"{name} of {N} x {C}, mixed", calls, arrays, want, half)
 
 
 def _updates(sms: int, half: bool) -> Iterator[Test]:
@@ -351,10 +364,11 @@ def _scaling() -> np.ndarray:
     return scaling
 
 
-def _step(cursor: int = 0, t: int = 1, lr: float = 0.1) -> np.ndarray:
+def _step(cursor: int = 0, t: int = 1, lr: float = 0.1, mix: Mix = UNMIXED) -> np.ndarray:
     step = np.zeros(1, calls_step.STEP)
     step["seed"], step["micro"] = (SEED & 0xFFFFFFFF, SEED >> 32), (MICRO & 0xFFFFFFFF, MICRO >> 32)
     step["cursor"], step["t"], step["lr"], step["grad_scale"] = cursor, t, lr, 1.0
+    step["share"], step["blend"], step["box"] = mix.share, mix.blend, (mix.top, mix.left, mix.height, mix.width)
     return step
 
 

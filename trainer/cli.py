@@ -186,6 +186,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     memory = None if options.memory is None else parse_bytes(options.memory)
     fetch = {"cache": options.data_dir, "machine": Machine(options.device, memory, options.fp16)}
     fetch |= {"photos": check_data.photo_options(options), "progress": check_data.progress(options.quiet)}
+    fetch["report"] = None if options.quiet else check_data.report
     if options.resume is not None:
         session = sessions.resume(options.resume, given, options.data, **fetch)
     else:
@@ -206,7 +207,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         for note in session.notes:
             print(note, file=sys.stderr)
         if session.preflight is not None:
-            print("\n".join(session.preflight.lines()), file=sys.stderr)
+            print(f"frames: {session.preflight.frames}", file=sys.stderr)
         stored, shape = session.data["stored_shape"], session.data["shape"]
         if stored != shape:
             print(f"pictures of {_size(stored)} are fitted to {_size(shape)}, as on the device", file=sys.stderr)

@@ -156,7 +156,7 @@ def check_pictures(spec: Augmentation, shape: tuple[int, ...], where: str) -> No
         fail(where, f"augmentation changes pictures, but a sample is {values} values", 'Remove "augmentation".')
     H, W, C = shape
     if spec.in_full and C > MOST_CHANNELS:
-        names = "rotate, scale, brightness, contrast, saturation, mixup and cutmix"
+        names = "rotate, scale, changes of colour, mixup and cutmix"
         fail(where, f"{names} take up to {MOST_CHANNELS} channels, but the pictures have {C}", "Remove them.")
     for name in ("translate", "cutout"):
         if (value := getattr(spec, name)) >= min(H, W):
@@ -277,13 +277,16 @@ def _apply_moves(
 def _apply_in_full(
     pictures: np.ndarray, spec: Augmentation, changes: Changes, mean: Any, std: Any, out: np.ndarray
 ) -> np.ndarray:
+    """Sample by sample: sampled, coloured, normalised; then what is cut out or outside becomes 0."""
     cos, sin = warp.matrix(changes.angle, changes.zoom)
     factors = color_factors(spec, changes, pictures.dtype == np.uint8)
     middle = np.float32(0) if mean is None else np.asarray(mean, np.float32)
     for n, (mirror, upside_down, dy, dx, top, left) in enumerate(changes.rows()):
-        values, blank = warp.sample(
-            pictures[n], int(cos[n]), int(sin[n]), dy, dx, spec.pad_mode == "reflect", bool(upside_down), bool(mirror)
-        )
+        to = (dy, dx, spec.pad_mode == "reflect", bool(upside_down), bool(mirror))
+        if spec.warps:
+            values, blank = warp.sample(pictures[n], int(cos[n]), int(sin[n]), *to)
+        else:
+            values, blank = warp.shift(pictures[n], *to)
         if spec.colors:
             _color(values, middle, factors[n], pictures.dtype == np.uint8)
         if mean is not None and std is not None:

@@ -13,7 +13,7 @@ from .fetch import Progress
 from .known import KNOWN, read_known
 from .npz import read_npz
 from .photo_list import is_photos
-from .photos import Frame, PhotoOptions, open_photos
+from .photos import Frame, PhotoOptions, Report, open_photos
 
 HINT = (
     "give a known set ({known}), a folder with one folder of pictures a class, a CSV of path,label, a folder with IDX "
@@ -30,16 +30,17 @@ def open_source(
     layout: str | None = None,
     photos: PhotoOptions | None = None,
     frame: Frame | None = None,
+    report: Report | None = None,
 ) -> Splits:
     """The samples behind `source`; a string that is a known name means that set (./mnist is a folder).
 
-    `cache`, `fetch` and `folders` are for known sets (known.py), `layout` is for .npz (npz.py), `photos` and `frame`
-    for folders of pictures (photos.py). progress(what, done, of) is called while something takes time.
+    `cache`, `fetch` and `folders` are for known sets (known.py), `layout` is for .npz (npz.py), `photos`, `frame` and
+    `report` for folders of pictures (photos.py). progress(what, done, of) is called while something takes time.
     """
     path = Path(source).expanduser()
     try:
         if holds_photos(source):
-            return open_photos(path, photos or PhotoOptions(), frame or Frame(), progress)
+            return open_photos(path, photos or PhotoOptions(), frame or Frame(), progress, report)
         if isinstance(source, str) and source.lower() in KNOWN:
             return read_known(source.lower(), cache, fetch, folders, progress)
         if path.is_dir():

@@ -31,6 +31,7 @@ NUMBER = re.compile(r"(\d+)(?!.*\d)")  # the last number in a name
 TEST_STREAM = rng.SPLIT << 8  # of random numbers: the test part is drawn by others than the validation part
 
 Progress = Callable[[str, int, int], None]  # what is done, how many, of how many
+Report = Callable[[Preflight], None]
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,18 @@ def parts_of(found: Preflight, options: PhotoOptions) -> np.ndarray:
     return parts
 
 
-def open_photos(source: Path, options: PhotoOptions, frame: Frame, progress: Progress | None = None) -> Splits:
-    """The photos as bytes of the net's input size, mapped from the cache."""
+def open_photos(
+    source: Path,
+    options: PhotoOptions,
+    frame: Frame,
+    progress: Progress | None = None,
+    report: Report | None = None,
+) -> Splits:
+    """The photos as bytes of the net's input size, mapped from the cache. report: told what was found, before photos
+    are decoded."""
     found, parts = look(source, options, progress=progress)
+    if report is not None:
+        report(found)
     labels = _labels(source, found.listing, frame.labels)
     H, W, C = _frame_shape(source, found, frame)
     words = rules(frame.wishes or {}, C)

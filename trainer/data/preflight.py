@@ -9,6 +9,7 @@ of each file, so that the next run need not look at files that have not changed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import Counter
@@ -82,8 +83,7 @@ class Preflight:
             parts = ", ".join(f"{part} {counts[part][label]:,}" for part in SIDE if part and part in counts)
             bar = "#" * max(1, round(BAR * total[label] / most)) if total[label] else ""
             rows.append(f"  {_plain(label):<{wide}}  {total[label]:>6,}  {bar}{f'  ({parts})' if parts else ''}")
-        rows += [f"- {_plain(finding.line())}" for finding in self.findings] or ["nothing to remark"]
-        return [*rows, f"frames: {self.frames}"] if self.frames else rows
+        return rows + ([f"- {_plain(finding.line())}" for finding in self.findings] or ["nothing to remark"])
 
     def as_dict(self) -> dict[str, Any]:
         """The report for programs."""
@@ -121,7 +121,8 @@ def preflight(
             f"{listing.root}: {number(labels, 'class', 'classes')} with readable pictures"
             f"{_first_of(findings)}; at least two are needed.\n  Make a folder for each class, with its pictures in it."
         )
-    groups, more = _grouped(photos, kept, joined, listing.parted)
+    pairs = near(kept) if index is None else _kept_pairs(kept, index.with_suffix(".near"))
+    groups, more = _grouped(photos, kept, pairs, joined, listing.parted)
     findings += more + _oddities(photos, kept) + _balance(photos, labels)
     used = replace(listing, labels=labels)
     seconds = time.perf_counter() - started
@@ -182,23 +183,44 @@ def _read_index(path: Path) -> dict[str, Record]:
 
 
 def _write_index(path: Path, listing: Listing, records: list[Record]) -> None:
-    from ..checkpoint import write_atomically
-
     rows = {
         photo.name: list(asdict(record).values())
         for photo, record in zip(listing.photos, records, strict=True)
         if record.content
     }
-    text = json.dumps({"fields": [f.name for f in fields(Record)], "rows": rows})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(text.encode("ascii")))
+    _write(path, {"fields": [f.name for f in fields(Record)], "rows": rows})
+
+
+def _kept_pairs(records: list[Record], path: Path) -> list[tuple[int, int]]:
+    """near(records), which takes seconds for tens of thousands, as it was found for the same contents before."""
+    contents = hashlib.sha256("".join(record.content for record in records).encode()).hexdigest()
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        stored = json.loads(path.read_text(encoding="ascii"))
+        if stored["contents"] == contents:
+            return [(i, j) for i, j in stored["pairs"]]
+    pairs = near(records)
+    _write(path, {"contents": contents, "pairs": pairs})
+    return pairs
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """As JSON, whole or not at all."""
+    from ..checkpoint import write_atomically
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise UserError(
+            f"{path.parent}: the cache cannot be made ({fault.strerror}).\n  Name another folder with --cache."
+        ) from None
+    write_atomically(path, lambda file: file.write(json.dumps(values).encode("ascii")))
 
 
 # ---- what is remarked
 
 
 def _unreadable(listing: Listing, records: list[Record]) -> list[Finding]:
-    """One finding for each kind of fault; the words after the first comma or semicolon are advice."""
+    """One finding for each kind of fault."""
     kinds: dict[str, list[str]] = {}
     for photo, record in zip(listing.photos, records, strict=True):
         if record.error:
@@ -255,6 +277,7 @@ def _copies(photos: list[Photo], twice: list[list[int]]) -> tuple[set[int], list
 def _grouped(
     photos: list[Photo],
     records: list[Record],
+    pairs: list[tuple[int, int]],
     joined: Callable[[Sequence[Photo]], tuple[Sequence[int], list[Finding]]] | None,
     parted: bool,
 ) -> tuple[np.ndarray, list[Finding]]:
@@ -263,7 +286,6 @@ def _grouped(
     for places in exact(records):
         for place in places[1:]:
             groups.join(places[0], place)
-    pairs = near(records)
     across = [(i, j) for i, j in pairs if photos[i].part != photos[j].part]
     for i, j in pairs:
         groups.join(i, j, max(4, sizes[photos[i].label] // 10))

@@ -69,6 +69,19 @@ def sample(
     return out, blank
 
 
+def shift(
+    picture: np.ndarray, dy: int, dx: int, reflect: bool, upside_down: bool, mirror: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """What sample gives without a turn or a zoom, quicker: whole pixels only."""
+    H, W, _ = picture.shape
+    i, j = np.arange(H, dtype=np.int32) - dy, np.arange(W, dtype=np.int32) - dx
+    rows, columns = _row(i, H, reflect, upside_down), _row(j, W, reflect, mirror)
+    blank = np.zeros((H, W), bool)
+    if not reflect:
+        blank |= ((i < 0) | (i >= H))[:, None] | (j < 0) | (j >= W)
+    return picture.take(rows, axis=0).take(columns, axis=1).astype(np.float32), blank
+
+
 def _row(u: np.ndarray, n: int, reflect: bool, backwards: bool) -> np.ndarray:
     """The row of the stored picture for row u of the picture as it is seen, which may be outside."""
     if reflect:

@@ -60,6 +60,7 @@ def run(
     finally:
         waiting.clear()
         for worker in crew:
+            worker.wanted = False
             worker.end()
 
 
@@ -83,18 +84,21 @@ class _Worker(threading.Thread):
         self.first = json.dumps([module, settings])
         self.tasks, self.waiting, self.done, self.patience = tasks, waiting, done, patience
         self.process: subprocess.Popen[str] | None = None
+        self.wanted = True  # until nobody waits for answers any more
 
     def run(self) -> None:
         try:
             while places := self._take():
-                while places:
+                while places and self.wanted:
                     answered = self._ask(places)
-                    if answered < len(places):
+                    if answered < len(places) and self.wanted:
                         self.done.put((places[answered], LOST))
                         self.end()
                     places = places[answered + 1 :]
         except BaseException as error:  # for the caller, whose thread this is not
             self.done.put(error)
+        finally:
+            self.end()
 
     def _take(self) -> list[int]:
         places: list[int] = []

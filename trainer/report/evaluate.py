@@ -17,15 +17,17 @@ from ..base import BaseTrainer, Evaluation
 from ..data.batches import to_input
 from ..data.dataset import Dataset
 from ..data.load import open_source
+from ..data.photos import PhotoOptions
 from ..data.pictures import to_frames
 from ..errors import UserError
 from ..machine import Machine, fitted
+from ..session import frame_for
 from ..settings import Settings
 from ..trainer import Trainer
 from .figures import probabilities
 from .gradcam import NOTHING, explainer
 from .judged import Judged
-from .samples import as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
+from .samples import as_rgb, check_fit, chosen_samples, class_names, described, known_classes
 
 if TYPE_CHECKING:
     from ..device_trainer import DeviceTrainer
@@ -67,12 +69,13 @@ def _checkpoint(path: Path, source: str | None, which: str | None, device: str, 
         raise UserError(f"{saved.where} holds weights alone.\n  Give a run folder, or a checkpoint of edge-train's.")
     blueprint, data, settings = saved.blueprint, saved.meta["data"], Settings(**saved.meta["settings"])
     fetch = {"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}
-    splits = open_source(source or data["source"], **fetch)
+    photos = PhotoOptions(**(data.get("photos") or {}))
+    splits = open_source(source or data["source"], photos=photos, frame=frame_for(blueprint), **fetch)
     chosen, what = chosen_samples(splits, which, settings)
     base = BaseTrainer()
     base.set_up(blueprint, settings.seed, chosen.classes > 0)
     framed = chosen
-    if getattr(splits, "preflight", None) is None:  # photos are what the net sees already
+    if splits.preflight is None:  # photos are what the net sees already
         framed = replace(to_frames(chosen, blueprint.preprocessing, base.graph.input_shape), origin=chosen.origin)
     framed, notes = known_classes(framed, data.get("labels"), base.graph.output_shape[-1], saved.where)
     check_fit(framed, base.graph.input_shape, saved.where)
@@ -144,7 +147,7 @@ def _by_trainer(
         values=None if ds.classes else scores,
         frames=(lambda index: as_rgb(ds.x[index], bgr)) if ds.is_picture else None,
         maps=maps,
-        files=files_of(ds),
+        files=ds.files,
         origin=ds.origin,
         notes=notes,
         seconds=seconds,

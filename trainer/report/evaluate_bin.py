@@ -15,19 +15,21 @@ from litenet.pyruntime.explain import UnexplainedError, explainer
 
 from ..data.dataset import Dataset
 from ..data.load import open_source
+from ..data.photos import Frame
 from ..errors import UserError
 from .judged import Judged
-from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, described, files_of, known_classes
+from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, described, known_classes
 
 
 def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any) -> Judged:
     """See evaluate.py."""
     if source is None:
         raise UserError(f"{path}: a .bin does not say where its data are.\n  Add --data SOURCE.")
-    splits = open_source(source, **{k: v for k, v in fetch.items() if v})
-    chosen, what = chosen_samples(splits, which or ("test" if splits.test is not None else "all"), None)
     try:
         with InferenceEngine(path) as engine:
+            frame = Frame(engine.input_shape, None, tuple(engine.labels) if engine.labels else None)
+            splits = open_source(source, frame=frame, **{k: v for k, v in fetch.items() if v})
+            chosen, what = chosen_samples(splits, which or ("test" if splits.test is not None else "all"), None)
             if len(engine.outputs) > 1:
                 raise UserError(f"{path} has {len(engine.outputs)} outputs.\n  Only models with one can be judged.")
             single = chosen.classes > 0 and engine.output_shape == (1,)
@@ -60,7 +62,7 @@ def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any
         values=None if ds.classes else said,
         frames=(lambda index: _frames(path, ds, source, index)) if ds.is_picture else None,
         maps=lambda index, classes: _maps(path, ds, source, index, classes),
-        files=files_of(ds),
+        files=ds.files,
         origin=ds.origin,
         notes=notes,
         seconds=seconds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         if splits.test is None:
             return replace(splits.train, origin=None), ""
         raise UserError(f"{splits.train.name} has a test set of its own.\n  Use --split test or train.")
-    given = getattr(splits, "validation", None)  # where the source itself says which
+    given = splits.validation  # where the source itself says which
     if which == "validation" and given is not None:
         return replace(given, origin=None), "held-out"
     share = settings.validation_split if settings and given is None else 0.0
@@ -105,16 +104,11 @@ def as_rgb(picked: np.ndarray, bgr: bool) -> np.ndarray:
     return picked[..., ::-1] if bgr else picked
 
 
-def files_of(ds: Dataset) -> Sequence[str] | None:
-    """The names of the files that samples were read from, below the source, where the data set remembers them."""
-    return getattr(ds, "files", None)
-
-
 class Stored:
     """The pictures of a data set as they are stored, before anything is done to them: (pixels, layout) by index."""
 
     def __init__(self, ds: Dataset, source: str):
-        self.ds, self.files, path = ds, files_of(ds), Path(source).expanduser()
+        self.ds, self.files, path = ds, ds.files, Path(source).expanduser()
         self.folder = path if path.is_dir() else path.parent
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, str | None]:

@@ -47,11 +47,12 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
             raise
         reason = str(error).partition("\n")[0].rstrip(".")
         return _random(source, count, f"random inputs (give --data; {reason})")
-    chosen: Dataset = splits.test if splits.test is not None else _validation(splits.train, source)
-    which = "test" if splits.test is not None else "held-out"
+    whole = splits.train if source.embedding else None  # most of its classes are unseen
+    chosen: Dataset = splits.test or whole or _validation(splits.train, source)
+    which = "test samples" if splits.test is not None else "samples" if whole else "held-out samples"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)
     some = to_frames(chosen.take(take), source.blueprint.preprocessing, source.graph.input_shape)
-    return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} samples of {chosen.name}")
+    return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} of {chosen.name}")
 
 
 def _validation(train: Dataset, source: Source) -> Dataset:

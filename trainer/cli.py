@@ -150,6 +150,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
+    from .embedding import text as embedding_text
     from .loop import Events
     from .machine import Machine
     from .memory import parse_bytes
@@ -193,7 +194,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         _profile(session)
         if options.profile_only:
             return 0
-    display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet, limit=s.time_limit)
+    batches, clipped = len(train.x) // s.batch_size, s.clip_norm is not None
+    display = Display(s.epochs, batches, quiet=options.quiet, limit=s.time_limit, clipped=clipped)
     stopping = _StopOnSignal()
     events = Events(step=display.step, epoch=display.epoch, stop=lambda: stopping.asked)
     try:
@@ -204,12 +206,14 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
-    unknown = session.fit_unknown()
+    unknown, embedded = session.fit_unknown(), session.fit_embedding()
     tested = session.test_best()
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
     if unknown is not None:
         print(unknown_text(unknown))
+    if embedded is not None:
+        print(embedding_text(embedded))
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")

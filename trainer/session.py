@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, loop, rate, unknown
+from . import balance, checkpoint, embedding, loop, rate, unknown
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_pictures
@@ -48,6 +48,7 @@ class Session:
     progress: loop.Progress
     remembered: dict[str, Any]  # about the machine: what a resumed run needs for the same bits
     notes: list[str]
+    unseen: dict[str, Dataset] | None = None  # of an embedding: the classes set apart
 
     def run(self, events: loop.Events, save_every: int = 0, debug_nan: bool = False) -> str:
         """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped". debug_nan: see
@@ -62,7 +63,7 @@ class Session:
             self.write_metrics()
             shown = {k: v for k, v in row.items() if v is not None and k != "layers"}
             self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in shown.items()))
-            if text := loop.alarm_text(row):
+            if text := loop.alarm_text(row, self.settings.clip_norm is not None):
                 self.log(f"alarm: {text}")
             epoch(progress, row)
 
@@ -140,6 +141,7 @@ class Session:
         """When the best checkpoint's answer is none (unknown.py): fitted on what was held out, kept in it for the .bin.
         None where the net does not choose among classes, too little was held out, or none is wanted."""
         held_out, wanted = self.validation, self.settings.unknown > 0 and self.trainer.loss.classification
+        wanted = wanted and self.settings.embedding is None
         if held_out is None or not wanted or self.trainer.graph.output_shape[-1] < 2 or not self.trainer.classes:
             return None
         if len(held_out.x) < unknown.FEWEST:
@@ -158,6 +160,18 @@ class Session:
             found["test"] = unknown.trade(self._outputs(self.test.x), self.test.y, found)
         checkpoint.save(Path(best.where), best.arrays, best.meta | {"unknown": found})
         self.log(unknown.text(found))
+        return found
+
+    def fit_embedding(self) -> dict[str, Any] | None:
+        """Of an embedding: the threshold for the best checkpoint (embedding.py), kept in it for the .bin."""
+        if self.unseen is None or self.settings.embedding is None:
+            return None
+        best = checkpoint.load(self.folder)
+        self.trainer.load_arrays(best.arrays, best.where)
+        found = embedding.fit(self.trainer, self.unseen, self.settings.embedding["layer"])
+        checkpoint.save(Path(best.where), best.arrays, best.meta | {"embedding": found})
+        write_text(self.folder / "embedding.json", json.dumps(found, indent=2) + "\n")
+        self.log(embedding.text(found))
         return found
 
     def _outputs(self, x: np.ndarray) -> np.ndarray:
@@ -211,7 +225,7 @@ def start(
             f"{folder} holds a run already.\n  Go on with it by --resume {folder}, or choose another folder with --out."
         )
     found = open_source(source, **fetch)
-    splits = _framed(found, blueprint)
+    splits, unseen = _apart(_framed(found, blueprint), settings, blueprint.where)
     mean, std = _normalisation(blueprint, splits.train, origin)
     data = {
         "source": _lasting(source),
@@ -232,6 +246,7 @@ def start(
     session = _assemble(
         blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine(), class_weights=class_weights
     )
+    session.unseen = unseen
     if origin is not None:
         session.notes += transfer(session.trainer, origin)
     if search:
@@ -266,12 +281,13 @@ def resume(
             f"(hash {splits.train.hash()}, expected {data['hash']}).\n"
             "  Bring the old data back (--data tells where they are now), or start a new run."
         )
-    splits = _framed(splits, saved.blueprint)
+    splits, unseen = _apart(_framed(splits, saved.blueprint), settings, saved.where)
     values = dict(meta["progress"])
     t = values.pop("t")
     progress = loop.Progress.from_dict(values)
     machine = machine or Machine()
     session = _assemble(saved.blueprint, settings, splits, data, folder, progress, machine, meta.get("machine"))
+    session.unseen = unseen
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
@@ -302,6 +318,13 @@ def _framed(splits: Splits, blueprint: blueprints.Blueprint) -> Splits:
     shape, wishes = nhwc(blueprint.input_shape), blueprint.preprocessing
     test = splits.test
     return Splits(to_frames(splits.train, wishes, shape), None if test is None else to_frames(test, wishes, shape))
+
+
+def _apart(splits: Splits, settings: Settings, where: str) -> tuple[Splits, dict[str, Dataset] | None]:
+    """Of an embedding, what is trained on, and the classes that are not."""
+    if settings.embedding is None:
+        return splits, None
+    return embedding.set_apart(splits, settings.embedding, settings.seed, where)
 
 
 def _lasting(source: Any) -> str:
@@ -341,6 +364,8 @@ def _assemble(
     _check_fit(base, splits.train, data)
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
+    if settings.embedding is not None:
+        embedding.check_layer(base, settings.embedding["layer"])
     sets = [s for s in (train, validation, splits.test) if s is not None]
     made = fitted(machine, blueprint, settings, sets, common, saved)
     settings = made.settings

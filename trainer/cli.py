@@ -151,6 +151,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from . import session as sessions
     from .display import Display, duration
     from .embedding import text as embedding_text
+    from .fits import fit_embedding, fit_unknown
     from .loop import Events
     from .machine import Machine
     from .memory import parse_bytes
@@ -206,7 +207,7 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
-    unknown, embedded = session.fit_unknown(), session.fit_embedding()
+    unknown, embedded = fit_unknown(session), fit_embedding(session)
     tested = session.test_best()
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")

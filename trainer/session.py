@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, embedding, loop, rate, unknown
+from . import balance, checkpoint, embedding, loop
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_pictures
@@ -22,9 +22,9 @@ from .data.known import KNOWN
 from .data.load import open_source
 from .data.pictures import to_frames
 from .errors import UserError
+from .fits import find_rate
 from .graph import build, nhwc
 from .machine import Machine, fitted
-from .rate_page import page as rate_page
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
 from .transfer import Origin, transfer
@@ -97,18 +97,6 @@ class Session:
         device = getattr(self.trainer, "device", None)
         return None if device is None else (device.allocations, device.free_bytes())
 
-    def find_rate(self) -> None:
-        """Look for the learning rate; the reasons go to learning_rate.html and learning_rate.json."""
-        found = rate.find(self.trainer, self.train, self.settings)
-        self.settings = replace(self.settings, learning_rate=found.rate)
-        self.write_config()
-        write_text(self.folder / "learning_rate.html", rate_page(found, self.blueprint.name))
-        write_text(self.folder / "learning_rate.json", json.dumps(found.as_dict(), indent=2) + "\n")
-        self.notes.append(
-            f"learning rate {found.rate:g}: {found.why} ({found.base:g} for 256 samples an update; "
-            f"{self.folder / 'learning_rate.html'})"
-        )
-
     def write_config(self) -> None:
         config = {"blueprint": self.blueprint.resolved, "settings": self.settings.as_dict(), "data": self.data}
         write_text(self.folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
@@ -136,48 +124,6 @@ class Session:
                     "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is "
                     "kept."
                 )
-
-    def fit_unknown(self) -> dict[str, Any] | None:
-        """When the best checkpoint's answer is none (unknown.py): fitted on what was held out, kept in it for the .bin.
-        None where the net does not choose among classes, too little was held out, or none is wanted."""
-        held_out, wanted = self.validation, self.settings.unknown > 0 and self.trainer.loss.classification
-        wanted = wanted and self.settings.embedding is None
-        if held_out is None or not wanted or self.trainer.graph.output_shape[-1] < 2 or not self.trainer.classes:
-            return None
-        if len(held_out.x) < unknown.FEWEST:
-            self.log(f"no threshold for unknown: {len(held_out.x)} samples held out, {unknown.FEWEST} are needed")
-            return None
-        best = checkpoint.load(self.folder)
-        self.trainer.load_arrays(best.arrays, best.where)
-        ends_in_softmax = self.trainer.full.nodes[-1].op == "softmax"  # its outputs have lost their energy
-        measures = ("margin",) if ends_in_softmax else tuple(unknown.MEASURES)
-        z = self._outputs(held_out.x)
-        if not (z.argmax(-1) == held_out.y).any():
-            return None
-        strange = self._outputs(unknown.strangers(held_out.x[: unknown.MOST], self.settings.seed))
-        found = unknown.fit(z, held_out.y, strange, self.settings.unknown, measures)
-        if self.test is not None:
-            found["test"] = unknown.trade(self._outputs(self.test.x), self.test.y, found)
-        checkpoint.save(Path(best.where), best.arrays, best.meta | {"unknown": found})
-        self.log(unknown.text(found))
-        return found
-
-    def fit_embedding(self) -> dict[str, Any] | None:
-        """Of an embedding: the threshold for the best checkpoint (embedding.py), kept in it for the .bin."""
-        if self.unseen is None or self.settings.embedding is None:
-            return None
-        best = checkpoint.load(self.folder)
-        self.trainer.load_arrays(best.arrays, best.where)
-        found = embedding.fit(self.trainer, self.unseen, self.settings.embedding["layer"])
-        checkpoint.save(Path(best.where), best.arrays, best.meta | {"embedding": found})
-        write_text(self.folder / "embedding.json", json.dumps(found, indent=2) + "\n")
-        self.log(embedding.text(found))
-        return found
-
-    def _outputs(self, x: np.ndarray) -> np.ndarray:
-        """What the net gives for each sample, as rows."""
-        size = self.trainer.batch_size
-        return np.concatenate([self.trainer.infer(x[at : at + size]) for at in range(0, len(x), size)])
 
     def test_best(self) -> Evaluation | None:
         """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights."""
@@ -250,7 +196,7 @@ def start(
     if origin is not None:
         session.notes += transfer(session.trainer, origin)
     if search:
-        session.find_rate()
+        find_rate(session)
     return session
 
 

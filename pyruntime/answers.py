@@ -78,7 +78,7 @@ def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
 def unknown(engine: InferenceEngine, y: np.ndarray) -> bool | None:
     """Whether the answer is too uncertain to be given; None if the model has no threshold. y: its outputs.
 
-    The lead of the first over the second, or log sum e^y, is below a threshold that was fitted on held-out samples.
+    The lead of the first over the second, or log sum e^y, is beyond a threshold that was fitted on held-out samples.
     """
     rule = engine.metadata.get("unknown")
     if not rule:
@@ -86,7 +86,8 @@ def unknown(engine: InferenceEngine, y: np.ndarray) -> bool | None:
     z = np.log(np.maximum(y.astype(np.float64), TINY)) if engine.layers[-1].op == "softmax" else y.astype(np.float64)
     second, first = np.sort(z)[-2:]
     energy = first + np.log(np.exp(z - first).sum())
-    return bool(first - second < rule.get("margin", -np.inf) or energy < rule.get("energy", -np.inf))
+    least, most = rule.get("energy", -np.inf), rule.get("energy_most", np.inf)
+    return bool(first - second < rule.get("margin", -np.inf) or not least <= energy <= most)
 
 
 def embedding(engine: InferenceEngine, y: Any) -> np.ndarray:

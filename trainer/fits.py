@@ -51,7 +51,8 @@ def fit_unknown(session: Session) -> dict[str, Any] | None:
     z = _outputs(session.trainer, held_out.x)
     if not (z.argmax(-1) == held_out.y).any():
         return None
-    strange = _outputs(session.trainer, unknown.strangers(held_out.x[: unknown.MOST], session.settings.seed))
+    kinds = unknown.strangers(held_out.x[: unknown.MOST], session.settings.seed)
+    strange = [_outputs(session.trainer, x) for x in kinds]
     found = unknown.fit(z, held_out.y, strange, session.settings.unknown, measures)
     if session.test is not None:
         found["test"] = unknown.trade(_outputs(session.trainer, session.test.x), session.test.y, found)

@@ -49,8 +49,8 @@ def export(
     yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), {'half' if half else 'single'} precision"
     yield f"  weights {stored:,} bytes, arena {prepared.plan.arena_bytes:,} bytes of RAM, {macs:,} MACs an inference"
     yield (
-        f"  proved on {checked.what}: outputs within {checked.max_difference:.2g} of training, "
-        f"same class on {checked.same_class} of {checked.samples}"
+        f"  proved on {checked.what}: outputs within {checked.max_difference:.2g} of training"
+        + ("" if found.embedding else f", same class on {checked.same_class} of {checked.samples}")
         + (f", {checked.correct} right" if checked.correct is not None else "")
     )
 
@@ -72,7 +72,7 @@ def build(
     x = proof.inputs(source, shape)
     metadata, frame = _metadata(source, prepared), device.preprocessing(source, shape)
     first = format.write(device.model(prepared, frame, half, metadata, None))
-    checked = parity.compare(first, source, x, proof.y, proof.what)
+    checked = parity.compare(first, source, x, None if source.embedding else proof.y, proof.what)
     parity.refuse_disagreement(checked, half)
     metadata["parity"] = checked.as_dict()
     answers = _golden(source, prepared, proof, half) if golden else None
@@ -113,7 +113,7 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
     data, progress = source.data, source.progress
     history = progress.get("history") or [{}]
     best = history[progress["best_epoch"]] if progress.get("best_epoch", -1) >= 0 else history[-1]
-    labels = list(source.blueprint.labels or data.get("labels") or [])
+    labels = [] if source.embedding else list(source.blueprint.labels or data.get("labels") or [])
     found = {
         "name": source.blueprint.name,
         "labels": labels or None,
@@ -122,11 +122,19 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
         "created": time.strftime("%Y-%m-%d", time.gmtime()),
         "litenet": version_text(),
         "dataset": {k: data[k] for k in ("name", "hash", "samples")} if data else None,
-        "accuracy": best.get("validation_accuracy"),
+        "accuracy": None if source.embedding else best.get("validation_accuracy"),
         "unknown": source.unknown,
+        "answer": "embedding" if source.embedding else None,
+        "embedding": _embedding(source.embedding),
         "blueprint": source.blueprint.resolved,
     }
     return {k: v for k, v in found.items() if v is not None}
+
+
+def _embedding(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a reader needs, and how well it does; no names of people."""
+    keys = ("threshold", "eer", "false_rejects", "false_accepts", "genuine_pairs", "impostor_pairs")
+    return None if found is None else {key: found[key] for key in keys if key in found}
 
 
 def version_text() -> str:

@@ -50,14 +50,15 @@ def held_out(source: Source, count: int, data: str | None = None, **fetch: Any) 
             raise
         reason = str(error).partition("\n")[0].rstrip(".")
         return _random(source, count, f"random inputs (give --data; {reason})")
-    chosen: Dataset | None = splits.test if splits.test is not None else splits.validation
-    chosen = chosen if chosen is not None else _validation(splits.train, source)
-    which = "test" if splits.test is not None else "held-out"
+    whole = splits.train if source.embedding else None  # most of its classes are unseen
+    given = [ds for ds in (splits.test, whole, splits.validation) if ds is not None]
+    chosen: Dataset = given[0] if given else _validation(splits.train, source)
+    which = "test samples" if splits.test is not None else "samples" if whole is not None else "held-out samples"
     take = np.linspace(0, len(chosen.x) - 1, min(count, len(chosen.x))).astype(int)
     some = chosen.take(take)
     if splits.preflight is None:
         some = to_frames(some, source.blueprint.preprocessing, source.graph.input_shape)
-    return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} samples of {chosen.name}")
+    return HeldOut(np.ascontiguousarray(some.x), some.y, f"{len(take)} {which} of {chosen.name}")
 
 
 def _validation(train: Dataset, source: Source) -> Dataset:

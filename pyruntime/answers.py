@@ -52,7 +52,7 @@ def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
     image)."""
     loss = engine.metadata.get("loss")
     last = engine.layers[-1]
-    if engine.metadata.get("answer") == "values":
+    if engine.metadata.get("answer") in ("values", "embedding"):
         return None
     if loss == "mse" or len(engine.output_shape) != 1 or y.size != engine.output_shape[0]:
         return None
@@ -78,7 +78,7 @@ def probabilities(engine: InferenceEngine, y: np.ndarray) -> np.ndarray | None:
 def unknown(engine: InferenceEngine, y: np.ndarray) -> bool | None:
     """Whether the answer is too uncertain to be given; None if the model has no threshold. y: its outputs.
 
-    The lead of the first over the second, or log sum e^y, is below a threshold that was fitted on held-out samples.
+    The lead of the first over the second, or log sum e^y, is beyond a threshold that was fitted on held-out samples.
     """
     rule = engine.metadata.get("unknown")
     if not rule:
@@ -86,7 +86,43 @@ def unknown(engine: InferenceEngine, y: np.ndarray) -> bool | None:
     z = np.log(np.maximum(y.astype(np.float64), TINY)) if engine.layers[-1].op == "softmax" else y.astype(np.float64)
     second, first = np.sort(z)[-2:]
     energy = first + np.log(np.exp(z - first).sum())
-    return bool(first - second < rule.get("margin", -np.inf) or energy < rule.get("energy", -np.inf))
+    least, most = rule.get("energy", -np.inf), rule.get("energy_most", np.inf)
+    return bool(first - second < rule.get("margin", -np.inf) or not least <= energy <= most)
+
+
+def embedding(engine: InferenceEngine, y: Any) -> np.ndarray:
+    """y as a row of length one, float64. ModelError where the model is no encoder."""
+    if engine.metadata.get("answer") != "embedding":
+        raise ModelError(
+            f"{engine.name} is no encoder, so it has no embedding of a picture; train one whose blueprint has "
+            '"embedding", such as examples/face_embedding.json.'
+        )
+    row = np.ravel(y).astype(np.float64)
+    length = np.linalg.norm(row)
+    if not np.isfinite(length) or length == 0:
+        raise ModelError(f"{engine.name}: the embedding has no length; run `edge-infer --selftest`.")
+    return row / length
+
+
+def compared(engine: InferenceEngine, files: tuple[str, str], rows: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+    """How like two pictures are: {compare: [a, b], cosine, distance, threshold, same}; the last two null where the
+    model has no threshold."""
+    cosine = float(np.clip(rows[0] @ rows[1], -1.0, 1.0))
+    threshold = engine.metadata.get("embedding", {}).get("threshold")
+    return {
+        "compare": list(files),
+        "cosine": round(cosine, 6),
+        "distance": round(float(np.sqrt(2 - 2 * cosine)), 6),
+        "threshold": threshold,
+        "same": None if threshold is None else cosine >= threshold,
+    }
+
+
+def compared_text(found: dict[str, Any]) -> list[str]:
+    """One line."""
+    said = {True: "same", False: "different", None: "like"}[found["same"]]
+    limit = "" if found["threshold"] is None else f", same from {found['threshold']:.3f} on"
+    return [f"{' and '.join(found['compare'])}  {said} (cosine {found['cosine']:.3f}{limit})"]
 
 
 def label(engine: InferenceEngine, index: int) -> str:

@@ -21,7 +21,8 @@ exit status: 0 all answered, 1 something could not be read or failed its test, 2
 
 --json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
 probability) and microseconds (of the net alone); of a model that may not know also unknown, true or false: if true the
-label is "unknown", and index and top are guesses. A net that gives values has file, values, microseconds; one with
+label is "unknown", and index and top are guesses. --embed: file, embedding. --compare: compare (the two files), cosine,
+distance, threshold, same. A net that gives values has file, values, microseconds; one with
 several outputs has file, outputs (a list of name, shape, values), microseconds.
 Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers", --explain
 adds explained (file, label, layer).
@@ -38,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("model", help="the .bin file that edge-export wrote")
     p.add_argument("images", nargs="*", metavar="image", help="picture, folder of pictures, or - for stdin")
     p.add_argument("--top", type=_count, metavar="N", help="show the N best classes (default 1, in JSON 5)")
+    p.add_argument("--embed", action="store_true", help="print each picture's embedding, all its numbers")
+    p.add_argument("--compare", nargs=2, metavar="PICTURE", help="say whether two pictures show the same")
     p.add_argument("--guess", action="store_true", help="always name a class, never answer unknown")
     p.add_argument("--json", action="store_true", help="answer in JSON, one object a line")
     p.add_argument("--trace", action="store_true", help="also show what each layer gave for each picture")
@@ -54,8 +57,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     p = parser()
     args = p.parse_intermixed_args(argv)
-    if not (args.images or args.info or args.selftest or args.bench):
-        p.error("give at least one picture, or one of --info, --selftest, --bench")
+    if not (args.images or args.info or args.selftest or args.bench or args.compare):
+        p.error("give at least one picture, or one of --compare, --info, --selftest, --bench")
     if args.trace and not args.images:
         p.error("--trace needs a picture")
     args.explain = args.explain or args.explain_out is not None
@@ -104,6 +107,8 @@ def _run(args: argparse.Namespace) -> int:
         timed = bench.bench(engine, load_seconds, x)
         _print({"bench": timed}, bench.bench_text(timed), args.json)
         return 0
+    if args.compare:
+        _compare(engine, args)
     status, drawer = 0, None
     if args.explain:
         from .drawings import Drawer
@@ -131,6 +136,10 @@ def _answer(engine, path: str, args: argparse.Namespace, drawer) -> int:
     start = perf_counter()
     y = engine.predict(x)
     microseconds = (perf_counter() - start) * 1e6
+    if args.embed:
+        row = answers.embedding(engine, y)
+        _print({"file": path, "embedding": row.tolist()}, [f"{path}  {'  '.join(f'{v:.6g}' for v in row)}"], args.json)
+        return 0
     found = answers.answer(engine, path, y, microseconds, args.top or (5 if args.json else 1), args.guess)
     lines = answers.text(found)
     if args.trace:
@@ -146,6 +155,14 @@ def _answer(engine, path: str, args: argparse.Namespace, drawer) -> int:
         lines.append(f"  what spoke for {found['explained']['label']}: {found['explained']['file']}")
     _print(found, lines, args.json)
     return 0
+
+
+def _compare(engine, args: argparse.Namespace) -> None:
+    from . import answers
+
+    first, second = (answers.embedding(engine, engine.predict(engine.prepare(*_decode(path)))) for path in args.compare)
+    found = answers.compared(engine, tuple(args.compare), (first, second))
+    _print(found, answers.compared_text(found), args.json)
 
 
 def _print(found: dict, lines: list[str], as_json: bool) -> None:

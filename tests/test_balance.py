@@ -9,6 +9,7 @@ from test_edge_train import LAYERS, NET, changed, here, mistake, train  # noqa: 
 
 from litenet.trainer import balance, checkpoint
 from litenet.trainer import blueprint as blueprints
+from litenet.trainer.cli import main
 from litenet.trainer.data.dataset import Dataset
 from litenet.trainer.errors import UserError
 from litenet.trainer.trainer import Trainer
@@ -94,8 +95,6 @@ def test_a_balanced_run_is_resumed_to_the_same_bits(here):  # noqa: F811
     changed(here, sampling="balanced")
     assert train("--out", "whole", "--epochs", 2, "--quiet") == 0
     assert train("--out", "half", "--epochs", 1, "--quiet") == 0
-    from litenet.trainer.cli import main
-
     assert main(["--resume", "half", "--epochs", "2", "--quiet"]) == 0
     first, second = (checkpoint.load(here / name / "last.npz").arrays for name in ("whole", "half"))
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
@@ -127,3 +126,9 @@ def test_a_fraction_leaves_what_is_held_out_whole(here, capsys):  # noqa: F811
     assert "15 samples, 3 held out" in capsys.readouterr().err
     assert config(here / "run")["settings"]["fraction"] == 0.5
     assert NET["layers"] is LAYERS and blueprints.load("net.json")
+
+
+def test_a_plan_needs_no_data_for_automatic_weights(here, capsys):  # noqa: F811
+    changed(here, loss={"type": "cross_entropy", "class_weights": "auto"})
+    assert main(["plan", "net.json"]) == 0
+    assert "a training step needs" in capsys.readouterr().out

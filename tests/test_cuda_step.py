@@ -13,6 +13,7 @@ from litenet.trainer import losses, optimizers
 from litenet.trainer.fields import Options
 from litenet.trainer.kernels import calls_load
 from litenet.trainer.kernels import calls_step as steps
+from litenet.trainer.kernels.call import Ref
 
 # ---- losses
 
@@ -184,6 +185,74 @@ def test_updates_follow_the_definition_over_several_steps(name, settings, clip):
         assert_close(arrays[key], value, 1e-7, 1e-5)
 
 
+@pytest.mark.parametrize("clip", [{}, {"clip_norm": 0.5}])
+@pytest.mark.parametrize(("name", "settings"), RULES)
+def test_groups_of_weights_have_rates_of_their_own(name, settings, clip):
+    rule, draw = optimizers.make_optimizer(Options(name, settings)), np.random.default_rng(4)
+    factors = [1.0, 0.1, 0.1, 3.0, 1.0]
+    starts, groups = steps.rate_groups([(at, f) for (at, _, _), f in zip(TENSORS, factors, strict=True)])
+    assert (starts.tolist(), groups.tolist()) == ([0, 1, 12, 537], [1.0, np.float32(0.1), 3.0, 1.0])
+    weights = draw.standard_normal(COUNT).astype(np.float32)
+    arrays = {
+        "weights": weights.copy(), "gradients": draw.standard_normal(COUNT).astype(np.float32),
+        "bounds": steps.decay_bounds(TENSORS), "rate_starts": starts, "rate_factors": groups,
+        "partials": nan((steps.partial_count(COUNT),), np.float64), "step": step(t=1, lr=0.1),
+        **{k: np.zeros(COUNT, np.float32) for k in rule.states},
+    }  # fmt: skip
+    g = arrays["gradients"].astype(np.float64)
+    if clip:
+        g = g * min(1.0, clip["clip_norm"] / np.sqrt((g * g).sum()))
+    cushim.run_all(steps.update_calls(rule, COUNT, len(arrays["bounds"]), groups=len(groups), **clip), arrays)
+    lr = float(np.float32(0.1))
+    for (at, size, decay), factor in zip(TENSORS, factors, strict=True):
+        w, part = weights[at : at + size].astype(np.float64), g[at : at + size].copy()
+        rule.apply(w, part, {n: np.zeros(size) for n in rule.states}, lr * float(np.float32(factor)), 1, decay)
+        assert_close(arrays["weights"][at : at + size], w, 1e-6, 3e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 1023, 4097])
+@pytest.mark.parametrize("t", [1, 7, 5000])
+def test_the_average_follows_at_the_decay_of_its_update(n, t):
+    draw = np.random.default_rng(n)
+    w, a = draw.standard_normal((2, n)).astype(np.float32)
+    arrays = {"weights": w, "average": a.copy(), "step": step(t=t)}
+    cushim.run_all(steps.average_calls(n, 0.999), arrays)
+    d = min(0.999, (1 + t) / (10 + t))
+    assert_close(arrays["average"], d * a.astype(np.float64) + (1 - d) * w, 1e-7, 1e-5)
+
+
+# ---- what layers are measured by
+
+
+@pytest.mark.parametrize(("R", "C"), [(1, 1), (7, 31), (8, 32), (9, 33), (511, 5), (1025, 40), (1537, 3)])
+@pytest.mark.parametrize("half", [False, True])
+def test_channels_are_summed_part_by_part(R, C, half):
+    x = np.random.default_rng(R + C).standard_normal((R, C)).astype(np.float16 if half else np.float32)
+    x[:, ::3] = -abs(x[:, ::3])
+    parts = steps.sum_parts(R)
+    arrays = {"x": x, "layer_sums": nan((1 + parts * C * 3 + 1,), np.float64)}
+    cushim.run_all(steps.channel_sums_calls(R, C, 8, half), arrays, backwards=True)
+    assert np.isnan(arrays["layer_sums"][[0, -1]]).all()
+    found = arrays["layer_sums"][1:-1].reshape(parts, C, 3)
+    values = x.astype(np.float64)
+    assert_close(found[:, :, 0].sum(0), values.sum(0), 1e-9, 1e-12)
+    assert_close(found[:, :, 1].sum(0), (values**2).sum(0), 1e-9, 1e-12)
+    assert ((found[:, :, 2] > 0).any(0) == (values > 0).any(0)).all()
+
+
+@pytest.mark.parametrize("n", [1, 255, 2049, 70_001])
+@pytest.mark.parametrize("pair", [False, True])
+def test_squares_and_those_of_a_difference_are_summed_block_by_block(n, pair):
+    a, b = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
+    count = steps.square_blocks(n)
+    arrays = {"a": a, "b": b, "layer_sums": nan((2 * count + 1,), np.float64)}
+    cushim.run_all(steps.squares_calls(n, 0, Ref("a"), Ref("b" if pair else "")), arrays)
+    assert np.isnan(arrays["layer_sums"][-1])
+    own, apart = arrays["layer_sums"][:-1].reshape(count, 2).sum(0)
+    assert_close(own, (a.astype(np.float64) ** 2).sum(), 0, 1e-12)
+    assert_close(apart, ((a - b).astype(np.float64) ** 2).sum() if pair else 0.0, 1e-30, 1e-12)
+
+
 def test_adam_keeps_its_digits_in_the_first_and_in_late_steps():
     rule = optimizers.make_optimizer(Options("adam", {}))
     for t in (1, 2, 1000, 100_000):
@@ -258,8 +327,8 @@ def test_load_gathers_and_normalises_with_the_bits_of_numpy(shape, dtype):
 
 @pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
 def test_every_kernel_of_a_step_compiles_without_spills(arch):
-    every = [(file, {}) for file in ("sum.cu", "losses.cu", "update.cu", "finite.cu")]
-    every += [(file, {"REAL": "Half"}) for file in ("losses.cu", "finite.cu")]
+    every = [(f"{name}.cu", {}) for name in ("sum", "losses", "update", "finite", "average", "layer_sums")]
+    every += [(file, {"REAL": "Half"}) for file in ("losses.cu", "finite.cu", "layer_sums.cu")]
     every += [("load.cu", {"VEC": V}) for V in ((4, 1) if arch in (50, 75) else (4,))]
     for file, defines in every:
         _, log = nvrtc.compile(file, arch, defines)

@@ -5,13 +5,18 @@ import json
 import numpy as np
 import pytest
 from closeness import assert_close
-from nets import EVERYTHING, SMALL, evaluate64
+from nets import EVERYTHING, SMALL, evaluate64, net
+from shim_device import ShimDevice
 from test_aids import BOTH, NORMED, on, run
 from test_device_trainer import MLP, pictures
 
 from litenet.trainer import layer_stats
+from litenet.trainer.budget import Scheme
+from litenet.trainer.device_trainer import DeviceTrainer
 from litenet.trainer.display import Display
+from litenet.trainer.kernels import calls_step
 from litenet.trainer.loop import Progress, alarm_text
+from litenet.trainer.settings import settings_for
 
 KEYS = ["name", "dead", "mean", "std", "gradient", "update_ratio"]
 
@@ -156,3 +161,23 @@ def test_a_quiet_epoch_raises_no_alarm(capsys):
 def test_the_figures_can_be_written_as_json():
     _, progress = run(*on("numpy", NORMED, layer_statistics=True, epochs=1))
     assert json.loads(json.dumps(progress.history)) == progress.history
+
+
+def test_half_precision_is_measured_in_the_units_of_single():
+    found = []
+    for storage in ("f32", "f16"):
+        blueprint = net(SMALL, (2, 8, 8), layer_statistics=True, ema=0.9, learning_rate=0.01, epochs=1, batch_size=4)
+        settings = settings_for(blueprint, {})
+        trainer = DeviceTrainer(
+            ShimDevice(), blueprint, 4, 3, (120.0,) * 2, (70.0,) * 2, storage=storage, aids=settings.aids,
+            scheme=Scheme(4, 1, "end"),
+        )  # fmt: skip
+        if storage == "f16":  # a scale from the start at which nothing overflows
+            scaling = calls_step.scaling()
+            scaling["scale"] = 64.0
+            trainer.write(trainer.plan, "scaling", scaling.view(np.int32))
+        _, progress = run(trainer, settings)
+        found.append(progress.history[0]["layers"])
+    for single, half in zip(*found, strict=True):
+        for key in ("mean", "std", "gradient", "update_ratio"):
+            assert half[key] == (None if single[key] is None else pytest.approx(single[key], rel=0.05, abs=2e-3)), key

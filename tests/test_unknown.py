@@ -33,30 +33,38 @@ def test_margin_and_energy_are_what_their_formulas_say():
     assert np.isfinite(unknown.energy(1e4 * z)).all()
 
 
-@pytest.mark.parametrize("measures", [("margin",), ("energy",), ("margin", "energy")])
+@pytest.mark.parametrize("measures", [("margin",), ("energy",), ("energy_most",), tuple(unknown.MEASURES)])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
 def test_the_thresholds_lose_the_share_of_right_answers_that_may_be_lost(share, measures):
     z, y = outputs(2000)
-    found = unknown.fit(z, y, -z, share, measures)
+    found = unknown.fit(z, y, [-z, -z], share, measures)
     right = z.argmax(1) == y
     lost = 1 - unknown.accepted(z[right], found).mean()
     assert share - 2e-3 <= lost <= share + 1e-3
 
 
-def test_the_measure_is_chosen_by_what_wrong_answers_and_strangers_pass():
+@pytest.mark.parametrize(
+    ("stranger", "rule"),
+    [([-4.0, -9.0, -9.0, -9.0, -9.0], "energy"), ([30.0, 5.0, 0.0, 0.0, 0.0], "energy_most")],
+    ids=["quiet, with a great lead", "loud"],
+)
+def test_the_rule_is_chosen_by_what_it_lets_pass(stranger, rule):
     z, y = outputs(1000)
-    assert "margin" in unknown.fit(z, y, z + 5, 0.05)  # strangers of high energy
-    low = np.column_stack([np.full(500, -4.0), np.full((500, 4), -9.0)])  # and of a great lead, at low energy
-    found = unknown.fit(z, y, low, 0.05)
-    assert "energy" in found
-    assert unknown.accepted(low, found).mean() == 0
-    shares = found["strangers_passed"]
-    assert shares["energy"] < 0.01 < 0.9 < shares["margin"]
+    group = np.tile(stranger, (500, 1))
+    found = unknown.fit(z, y, [group, group], 0.05)
+    assert rule in found
+    assert unknown.accepted(group, found).mean() == 0
+    assert found["strangers_passed"] == found["negatives_passed"] < 0.01
+
+
+def test_a_margin_is_used_where_wrong_answers_are_all_there_is_to_find():
+    z, y = outputs(1000)
+    assert "margin" in unknown.fit(z, y, [z, z], 0.05)
 
 
 def test_wrong_answers_are_refused_more_often_than_right_ones():
     z, y = outputs(2000)
-    found = unknown.fit(z, y, -z, 0.1)
+    found = unknown.fit(z, y, [-z, -z], 0.1)
     assert found["accepted_accuracy"] > found["accuracy"] + 0.02
     fresh, classes = outputs(2000, seed=1)
     again = unknown.trade(fresh, classes, found)
@@ -84,7 +92,7 @@ def test_a_net_without_a_mistake_on_few_samples_is_not_infallible():
 def test_nothing_wrong_and_nothing_accepted_are_no_division_by_zero():
     y = np.arange(60) % 3
     z = 20.0 * np.eye(3)[y] + np.linspace(0, 1, 60)[:, None] * np.eye(3)[y]
-    found = unknown.fit(z, y, z, 0.05)
+    found = unknown.fit(z, y, [z, z], 0.05)
     assert found["accuracy"] == found["accepted_accuracy"] == 1.0
     assert unknown.trade(z, y, {"margin": 1e9}) == {
         "samples": 60, "accuracy": 1.0, "accepted_accuracy": None, "rejected": 1.0}  # fmt: skip
@@ -93,15 +101,17 @@ def test_nothing_wrong_and_nothing_accepted_are_no_division_by_zero():
 
 def test_strangers_have_the_same_pixels_in_other_places():
     x = np.random.default_rng(0).integers(0, 256, (6, 13, 9, 3), np.uint8)
-    strange = unknown.strangers(x, 5)
-    assert (strange == unknown.strangers(x, 5)).all() and (strange != unknown.strangers(x, 6)).any()
+    strange, negative = unknown.strangers(x, 5)
+    assert (strange == unknown.strangers(x, 5)[0]).all() and (strange != unknown.strangers(x, 6)[0]).any()
+    assert (negative == 255 - x).all()
     for one, other in zip(x, strange, strict=True):
         assert (one != other).mean() > 0.3
         assert np.array_equal(np.sort(one.reshape(-1, 3), 0), np.sort(other.reshape(-1, 3), 0))
         tiles = {one[i * 3 : i * 3 + 3, j * 2 : j * 2 + 2].tobytes() for i in range(4) for j in range(4)}
         assert {other[i * 3 : i * 3 + 3, j * 2 : j * 2 + 2].tobytes() for i in range(4) for j in range(4)} == tiles
     rows = np.random.default_rng(0).random((50, 4), np.float32)
-    moved = unknown.strangers(rows, 5)
+    moved, mirrored = unknown.strangers(rows, 5)
+    assert mirrored.argmax() == rows.argmin()
     assert (np.sort(moved, 0) == np.sort(rows, 0)).all() and (moved != rows).any(1).mean() > 0.9
 
 
@@ -128,7 +138,7 @@ def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax
     out = capsys.readouterr().out
     assert "unknown (" in out and "of 150 held-out samples" in out and "of 9 test samples" in out
     kept = checkpoint.load(here / "run" / "best.npz").meta["unknown"]
-    assert ("energy" in kept["strangers_passed"]) != softmax  # a softmax has lost the energy
+    assert not (softmax and {"energy", "energy_most"} & kept.keys())  # a softmax has lost the energy
     with InferenceEngine("run.bin") as engine:
         assert engine.metadata["unknown"] == kept
     data = np.load("many.npz")

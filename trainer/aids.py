@@ -23,18 +23,20 @@ AVERAGE = "ema"  # the prefix of the averages' values in a plan
 class Aids:
     """ema: decay of the weights' average, None: none is kept. freeze: patterns of layers whose weights stay. rates:
     pattern of layers to what their learning rate is multiplied by; the last that fits counts. statistics: whether
-    layers are measured at the end of each epoch."""
+    layers are measured at the end of each epoch. embedding: the layer whose length is one whatever is learned."""
 
     ema: float | None = None
     freeze: tuple[str, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     statistics: bool = False
+    embedding: str | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Aids:
         """Those of training settings (blueprint.train_settings has the keys)."""
         freeze, rates = tuple(settings["freeze"] or ()), dict(settings["rates"] or {})
-        return cls(settings["ema"], freeze, rates, settings["layer_statistics"])
+        layer = settings["embedding"]["layer"] if settings["embedding"] else None
+        return cls(settings["ema"], freeze, rates, settings["layer_statistics"], layer)
 
 
 def decay_at(ema: float, t: int) -> float:
@@ -47,6 +49,7 @@ def apply(aids: Aids, graph: Graph, where: str) -> Graph:
     statistics it has; one that gradients pass through goes on measuring its batches."""
     layers = list(dict.fromkeys(p.layer for p in graph.params.values()))
     still = chosen(aids.freeze, layers, where, "freeze")
+    still |= chosen([aids.embedding] if aids.embedding else [], layers, where, "embedding")
     rates = dict.fromkeys(layers, 1.0)
     for pattern, rate in aids.rates.items():
         rates |= dict.fromkeys(chosen([pattern], layers, where, "rates"), rate)

@@ -40,7 +40,17 @@ def weighted(blueprint: Blueprint, given: str | list[float] | None, train: Datas
                 f"{blueprint.where}: class_weights is auto, but {train.name} has no classes.\n  Leave it out."
             )
         wanted = class_weights(train.y, outputs)
-    resolved = blueprint.resolved | {"loss": {"type": loss.type, **loss.fields, "class_weights": wanted}}
+    return _with(blueprint, wanted)
+
+
+def unweighted(blueprint: Blueprint, outputs: int) -> Blueprint:
+    """The blueprint with every class weighing 1 where the data would have to decide: for those who only plan."""
+    return _with(blueprint, [1.0] * outputs) if blueprint.loss.fields.get("class_weights") == AUTO else blueprint
+
+
+def _with(blueprint: Blueprint, weights: str | list[float]) -> Blueprint:
+    loss = blueprint.loss
+    resolved = blueprint.resolved | {"loss": {"type": loss.type, **loss.fields, "class_weights": weights}}
     found = blueprints.parse(json.dumps(resolved), blueprint.where)
     return replace(blueprint, loss=found.loss, resolved=found.resolved)
 

@@ -209,6 +209,21 @@ class BaseTrainer:
             self.after(plan, index)
         return self.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, len(x))
 
+    def infer_layer(self, x: np.ndarray, layer: str) -> np.ndarray:
+        """What a layer puts out, as at inference, for up to batch_size samples: a copy."""
+        plan, self._kept = self.eval_plan, 0
+        check_sample(self.graph, x, plan.batch)
+        name = plan.graph.tensors[plan.graph.layers[layer]].name
+        for index, launch in enumerate(plan.launches):
+            if launch.kind == "load":
+                self.load(plan, x)
+            elif launch.kind == "forward":
+                self.run(plan, launch, len(x))
+            if name in launch.writes.values():
+                return self.read(plan, name, len(x))
+            self.after(plan, index)
+        raise UserError(f"{self.blueprint.where}: {layer} has no output of its own.\n  Name another layer.")
+
     def evaluate(self, x: np.ndarray, y: np.ndarray, scores: bool = False) -> Evaluation:
         """Loss and accuracy over a whole set, batch by batch. scores: also return every output."""
         total, correct, predictions, outputs = 0.0, 0, [], []

@@ -55,6 +55,11 @@ EARLY_STOPPING = (
     Field("min_delta", "number", 0, 1e6, default=0.0, doc="the least change that is an improvement"),
     Field("monitor", "choice", default="loss", words=("loss", "accuracy"), doc="what is watched, in validation"),
 )
+EMBEDDING = (
+    Field("layer", "text", required=True, doc="the layernorm whose output is what the .bin puts out, of length one"),
+    Field("test_classes", "number", 0.01, 0.9, default=0.25, doc="share of the classes that only measure it"),
+    Field("threshold_classes", "number", 0.01, 0.9, default=0.15, doc="share that fixes what counts as the same"),
+)
 PREPROCESSING = (
     Field("resize", "choice", words=("nearest", "bilinear", "area"), doc="how pixels are resampled"),
     Field("fit", "choice", words=("stretch", "crop", "letterbox"), doc="how a picture fits the input"),
@@ -68,7 +73,7 @@ BESIDE_OPTIMIZER = ("momentum", "weight_decay")  # settings of the optimizer tha
 KEYS = (
     *("name", "description", "input_shape", "preprocessing", "labels", "layers", "loss", "optimizer"),
     *BESIDE_OPTIMIZER,
-    *("schedule", "early_stopping", "augmentation", "freeze", "rates"),
+    *("schedule", "early_stopping", "augmentation", "freeze", "rates", "embedding"),
     *(f.name for f in TRAIN),
 )
 
@@ -292,7 +297,18 @@ def _train(entries: Mapping[str, Node], shape: tuple[int, ...], where: str) -> d
     for key in ("freeze", "rates"):
         if key in entries:
             found[key] = check_layers(key, entries[key], _at(entries[key], where))
+    if "embedding" in entries:
+        found["embedding"] = _embedding(entries["embedding"], where)
     return found
+
+
+def _embedding(node: Node, where: str) -> dict[str, Any]:
+    """A mapping, or the layer's name alone."""
+    if not isinstance(node.value, dict):
+        node = Node({"layer": node}, node.line)
+    at = f"{_at(node, where)} (embedding)"
+    written = check_all(EMBEDDING, entries_of(node, "", at), at, "embedding", words.OPTION)
+    return {f.name: f.default for f in EMBEDDING} | written
 
 
 def check_layers(key: str, given: Any, where: str) -> Any:
@@ -341,10 +357,10 @@ def check_train(name: str, value: Any, where: str) -> Any:
 
 def train_settings(blueprint: Blueprint, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Every training setting: overrides before the blueprint before the defaults. None means not given in
-    overrides, and not wanted in the result: schedule, early_stopping, augmentation, clipping, ema, time_limit, freeze
-    and rates have no default."""
+    overrides, and not wanted in the result: schedule, early_stopping, augmentation, clipping, ema, time_limit, freeze,
+    rates and embedding have no default."""
     settings = {f.name: f.default for f in TRAIN}
-    settings |= dict.fromkeys(("schedule", "early_stopping", "augmentation", "freeze", "rates"))
+    settings |= dict.fromkeys(("schedule", "early_stopping", "augmentation", "freeze", "rates", "embedding"))
     settings |= blueprint.train
     settings |= {key: value for key, value in (overrides or {}).items() if value is not None}
     if settings["learning_rate"] is None:

@@ -164,6 +164,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     from . import blueprint as blueprints
     from . import session as sessions
     from .display import Display, duration
+    from .embedding import text as embedding_text
+    from .fits import fit_embedding, fit_unknown
     from .loop import Events, Progress
     from .machine import Machine
     from .memory import parse_bytes
@@ -218,7 +220,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     device = getattr(session.trainer, "device", None)
     environment.record(session.folder, shlex.join(["edge-train", *arguments]), device.name if device else "cpu")
     events_file = board.Board(session.folder, session.progress.epoch) if options.tensorboard else None
-    display = Display(s.epochs, len(train.x) // s.batch_size, quiet=options.quiet, limit=s.time_limit)
+    batches, clipped = len(train.x) // s.batch_size, s.clip_norm is not None
+    display = Display(s.epochs, batches, quiet=options.quiet, limit=s.time_limit, clipped=clipped)
     stopping = _StopOnSignal()
 
     def ended(progress: Progress, row: dict[str, Any]) -> None:
@@ -237,12 +240,14 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     if result == "stopped":
         print(f"stopped and saved; go on with: edge-train --resume {session.folder}", file=sys.stderr)
         return 130
-    unknown = session.fit_unknown()
+    unknown, embedded = fit_unknown(session), fit_embedding(session)
     tested = session.test_best(scores=not options.no_report)
     p = session.progress
     print(f"{session.folder}: {result} after {p.epoch} epochs, {duration(p.seconds)}; best epoch {p.best_epoch + 1}")
     if unknown is not None:
         print(unknown_text(unknown))
+    if embedded is not None:
+        print(embedding_text(embedded))
     if tested is not None and session.test is not None:
         share = "" if tested.accuracy is None else f", accuracy {100 * tested.accuracy:.2f} %"
         print(f"test: loss {tested.loss:.4f}{share} ({len(session.test.x):,} samples)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite, prod
+from math import isfinite
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
-from . import layer_stats
+from . import device_stats
 from .aids import Aids
 from .backends.device import TRAINED, Bound, Device, DeviceBackend, Source, kernels, supports
 from .backends.feed import Feed, set_bytes
@@ -33,7 +33,6 @@ from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
 from .kernels import calls_step
-from .kernels.call import Ref
 from .kernels.choose import Choice
 from .memory import bytes_text
 from .plan import Launch, Plan, draft_training, plan_inference
@@ -114,7 +113,7 @@ class DeviceTrainer(BaseTrainer):
         self._graphs: dict[tuple, Callable[[], None]] = {}
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
         self._finished: list[dict[str, float]] = []
-        self._last: dict[str, Any] = {}  # of the last step: its group, the loss scale, its sums of squares
+        self.last: dict[str, Any] = {}  # of the last step: its group, the loss scale, its sums of squares
         self._fill(mean, std)
 
     def _plans(self, arena: int | None) -> list[Plan]:
@@ -222,10 +221,10 @@ class DeviceTrainer(BaseTrainer):
 
     def _step(self, work: Work, index: np.ndarray, group: int) -> None:
         self.optimizer.t += bool(group)
-        self._kept, self._last["group"] = 0, group
+        self._kept, self.last["group"] = 0, group
         self.send_step(index, group, len(self._pending), self._mix(work))
         if self.observer is None:
-            self._replay(("train", work), lambda: self.pieces(work))
+            self.replay(("train", work), lambda: self.pieces(work))
         else:
             self._run_observed(work, self.observer)
         self.feed.sent(work.source)
@@ -273,7 +272,7 @@ class DeviceTrainer(BaseTrainer):
         block = np.concatenate([step.view(np.int32), index.astype(np.int32)])  # order stands right behind step
         self.device.upload(self.backend.address(self.plan, "step"), block)
 
-    def _replay(self, key: tuple, pieces: Callable[[], list[Piece]]) -> None:
+    def replay(self, key: tuple, pieces: Callable[[], list[Piece]]) -> None:
         self._graph(key, pieces)()
 
     def _graph(self, key: tuple, pieces: Callable[[], list[Piece]]) -> Callable[[], None]:
@@ -317,7 +316,7 @@ class DeviceTrainer(BaseTrainer):
         rows = calls_step.figures(self.backend.read(self.plan, "history")[:count]).tolist()
         partials = self.backend.read(self.plan, "partials")[:count].view(np.float64)
         norms = calls_step.norms(partials).tolist()
-        self._last |= {"partials": partials[-1], "scale": rows[-1][2]}
+        self.last |= {"partials": partials[-1], "scale": rows[-1][2]}
         for (size, updated), (loss, correct, scale, _), norm in zip(self._pending, rows, norms, strict=True):
             row = {"loss": loss, "samples": size, "updated": updated}
             row |= {"correct": int(correct)} if self.classes else {}
@@ -393,7 +392,7 @@ class DeviceTrainer(BaseTrainer):
             return [Piece("infer", "forward", None, [*bound, *(call for calls in forward for call in calls)])]
 
         backend = self.backend
-        self._replay(("infer", source, rows), pieces)
+        self.replay(("infer", source, rows), pieces)
         return self.read(plan, plan.graph.tensors[plan.graph.outputs[0]].name, rows)
 
     def evaluate(self, x: np.ndarray, y: np.ndarray, scores: bool = False) -> Evaluation:
@@ -409,7 +408,7 @@ class DeviceTrainer(BaseTrainer):
         for at, start in enumerate(starts):
             index = np.arange(start, min(start + size, len(x)))
             self.send_step(index, 0, at % HISTORY)
-            self._replay(("evaluate", source, len(index)), partial(self._evaluation, source, len(index)))
+            self.replay(("evaluate", source, len(index)), partial(self._evaluation, source, len(index)))
             if at % HISTORY == HISTORY - 1 or at == len(starts) - 1:
                 first = at - at % HISTORY
                 rows = calls_step.figures(self.backend.read(self.plan, "history")[: at + 1 - first]).tolist()
@@ -425,67 +424,11 @@ class DeviceTrainer(BaseTrainer):
         self.device.copy(address, self.backend.address(self.plan, "before"), 4 * count)
 
     def layer_statistics(self, data: Dataset) -> list[dict[str, Any]]:
-        """One graph a batch; what it left is read."""
+        """One graph a batch (device_stats.py); what it left is read."""
         if self._pending:
             self._read_history()
         self._kept = 0
-        graph, outputs = self.stats_plan.graph, dict[str, layer_stats.Outputs]()
-        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
-        shapes = {t.name: t.shape for t in graph.tensors}
-        sums = np.empty(0, np.uint8)
-
-        def found(name: str, *shape: int) -> np.ndarray:
-            at = places[name]
-            return sums[at : at + 8 * prod(shape)].view(np.float64).reshape(shape)
-
-        for index in layer_stats.probe(len(data.x), self.plan.batch):
-            source, size = self.feed.single(data.x[index], None), len(index)
-            self._replay(("layers", source, size), partial(self._measuring, source, size))
-            sums = self.backend.read(self.plan, "layer_sums")
-            for name in layer_stats.measured(graph):
-                R, C = size * prod(shapes[name][:-1]), shapes[name][-1]
-                part = found(name, calls_step.sum_parts(R), C, 3).sum(0)
-                more = layer_stats.Outputs(R * C, part[:, 0].sum(), part[:, 1].sum(), part[:, 2] > 0)
-                outputs[name] = outputs[name] + more if name in outputs else more
-        blocks = {p.name: calls_step.square_blocks(prod(p.shape)) for p in graph.trainable}
-        steps = {name: found(f"u:{name}", count, 2).sum(0) for name, count in blocks.items()}
-        weights, updates = ({name: float(pair[i]) for name, pair in steps.items()} for i in (0, 1))
-        return layer_stats.rows(graph, outputs, self._gradient_squares(found), weights, updates)
-
-    def _gradient_squares(self, found: Callable[..., np.ndarray]) -> dict[str, float]:
-        """Squared norms of the last update's gradients, by weight. found: what the graph has summed."""
-        params = self.graph.trainable
-        if self.update_mode == "end":
-            scale = (self._last["group"] * self._last["scale"]) ** 2
-            return {p.name: found(f"d:{p.name}", calls_step.square_blocks(prod(p.shape)), 2)[:, 0].sum() / scale
-                    for p in params}  # fmt: skip
-        out, at, counts = {}, 0, self.planner.partials_of(self.update_mode)
-        for name in (launch.group for launch in self.plan.launches if launch.kind == "update"):  # as pieces() has them
-            out[name] = float(self._last["partials"][at : at + counts[name]].sum())
-            at += counts[name]
-        return out
-
-    def _measuring(self, source: Source, rows: int) -> list[Piece]:
-        """Every kernel call that layer_statistics takes."""
-        plan, backend, half = self.stats_plan, self.backend, self.storage == "f16"
-        places, _ = self.planner.sums(self.plan.batch, self.update_mode)
-        names, calls = layer_stats.measured(plan.graph), backend.bind_load(plan, source, rows, False)
-        for launch in plan.launches:
-            if launch.kind == "forward":
-                calls += backend.bind(plan, launch, rows)
-            for name in (n for n in launch.writes.values() if n in names):
-                shape = plan.values[name].shape[1:]
-                sums = calls_step.channel_sums_calls(rows * prod(shape[:-1]), shape[-1], places[name], half)
-                calls += backend.resolve(plan, sums, {"x": name})
-        start = self.plan.view(self.graph.trainable[0].name)[0]
-        for p in self.graph.trainable:
-            count, at = prod(p.shape), self.plan.view(p.name)[0] - start
-            sums = calls_step.squares_calls(count, places[f"u:{p.name}"], Ref("before", at), Ref("weight"))
-            if self.update_mode == "end":
-                sums += calls_step.squares_calls(count, places[f"d:{p.name}"], Ref("gradient"), Ref(""))
-            values = {"weight": p.name} | ({"gradient": f"d:{p.name}"} if self.update_mode == "end" else {})
-            calls += backend.resolve(self.plan, sums, values)
-        return [Piece("layers", "forward", None, calls)]
+        return device_stats.layer_statistics(self, data)
 
     def _evaluation(self, source: Source, rows: int) -> list[Piece]:
         """Every kernel call of an evaluation step."""

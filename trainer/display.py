@@ -20,9 +20,16 @@ class Display:
     """Call step and epoch as the loop's events. On a terminal the bar moves; elsewhere only epochs are printed."""
 
     def __init__(
-        self, epochs: int, batches: int, out: TextIO | None = None, quiet: bool = False, limit: float | None = None
+        self,
+        epochs: int,
+        batches: int,
+        out: TextIO | None = None,
+        quiet: bool = False,
+        limit: float | None = None,
+        clipped: bool = False,
     ):
-        """limit: seconds the run may take, whatever the epochs."""
+        """limit: seconds the run may take, whatever the epochs. clipped: whether gradients are, by their norm."""
+        self.clipped = clipped
         self.limit, self.of, self.alarmed = limit, "" if limit else f"/{epochs}", False
         self.epochs, self.batches, self.out, self.quiet = epochs, batches, out or sys.stderr, quiet
         self.live = not quiet and self.out.isatty()
@@ -82,7 +89,7 @@ class Display:
         print(line + ("  *" if progress.best_epoch == row["epoch"] - 1 else ""), file=self.out, flush=True)
         if row.get("alarms") and not self.alarmed:
             self.alarmed = True  # once is enough; the log has every epoch's
-            print(alarm_text(row), file=self.out, flush=True)
+            print(alarm_text(row, self.clipped), file=self.out, flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

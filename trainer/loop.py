@@ -244,8 +244,8 @@ def _note_best(rules: dict[str, Any] | None, progress: Progress, row: dict[str, 
     return better
 
 
-def alarm_text(row: dict[str, Any]) -> str:
-    """What an epoch's row says about gradients that explode: empty if none did."""
+def alarm_text(row: dict[str, Any], clipped: bool = False) -> str:
+    """What an epoch's row says about gradients that explode: empty if none did. clipped: by their norm."""
     if not row["alarms"]:
         return ""
     known = [layer for layer in row.get("layers", ()) if layer["gradient"]]
@@ -254,7 +254,8 @@ def alarm_text(row: dict[str, Any]) -> str:
         f"gradients above {ALARM:g} in {row['alarms']} updates of epoch {row['epoch']} "
         f"({row['grad_norm_max']:.3g} at most"
         + (f"; largest in {worst}" if worst else "")
-        + "): train with --clip-norm 1, a lower --lr, or --warmup 1"
+        + ("), clipped" if clipped else ")")
+        + f": train with {'' if clipped else '--clip-norm 1, '}a lower --lr, or --warmup 1"
     )
 
 

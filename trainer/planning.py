@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import blueprint as blueprints
+from .balance import unweighted
 from .base import BaseTrainer
 from .budget import Maker, fit
 from .errors import UserError
+from .graph import build
 from .memory import bytes_text, largest_batch, parse_bytes, render, report
 from .plan import Plan, draft_training
 from .plan_draft import Draft
@@ -30,6 +32,7 @@ def cpu_maker(base: BaseTrainer, settings: Settings) -> Maker:
 def plan_texts(path: str, given: dict[str, Any], memory: str | None) -> Iterator[str]:
     """The report, then, with a budget, what fits it. given: settings of the command line."""
     blueprint = blueprints.load(path)
+    blueprint = unweighted(blueprint, build(blueprint).output_shape[-1])
     settings = settings_for(blueprint, given)
     base = BaseTrainer()
     base.set_up(blueprint, settings.seed, None, settings.aids)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import losses, optimizers, schedules
-from .blueprint import EARLY_STOPPING, PREPROCESSING, TRAIN
+from .blueprint import EARLY_STOPPING, EMBEDDING, PREPROCESSING, TRAIN
 from .blueprint_layers import PATTERNS, SHORTHANDS, TYPES, layer_fields
 from .data import augment
 from .fields import Field
@@ -83,6 +83,8 @@ def page() -> str:
         "that begins with `!` is taken out again: `[\"*\", \"!head\"]`\n"
         "\n**rates**: a mapping from such a name to what the layers' learning rate is multiplied by; the last that "
         "fits counts: `{\"*\": 0.1, \"head\": 1}`\n"
+        + "\n**embedding**: a layer's name, or a mapping; the net then learns how like two pictures are\n\n"
+        + _table(EMBEDDING)
         + "\n**augmentation**: what happens to the pictures of a batch, anew each time\n\n" + _table(augment.FIELDS)
         + f"\n## preprocessing\n\nHow a picture becomes the input, here and on the device.\n\n{_table(PREPROCESSING)}"
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, loop, rate, unknown
+from . import balance, checkpoint, embedding, loop
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_classes, check_pictures
@@ -23,9 +23,9 @@ from .data.load import open_source
 from .data.photos import Frame, PhotoOptions, summary
 from .data.pictures import to_frames
 from .errors import UserError
+from .fits import find_rate
 from .graph import build, nhwc
 from .machine import Machine, fitted
-from .rate_page import page as rate_page
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
 from .transfer import Origin, transfer
@@ -51,6 +51,7 @@ class Session:
     remembered: dict[str, Any]  # about the machine: what a resumed run needs for the same bits
     notes: list[str]
     preflight: Preflight | None = None  # what was found in a folder of photos
+    unseen: dict[str, Dataset] | None = None  # of an embedding: the classes set apart
 
     def run(self, events: loop.Events, save_every: int = 0, debug_nan: bool = False) -> str:
         """Train; checkpoints, metrics and log go to the folder. Returns "done", "early" or "stopped". debug_nan: see
@@ -65,7 +66,7 @@ class Session:
             self.write_metrics()
             shown = {k: v for k, v in row.items() if v is not None and k != "layers"}
             self.log("epoch " + ", ".join(f"{k} {_short(v)}" for k, v in shown.items()))
-            if text := loop.alarm_text(row):
+            if text := loop.alarm_text(row, self.settings.clip_norm is not None):
                 self.log(f"alarm: {text}")
             epoch(progress, row)
 
@@ -99,18 +100,6 @@ class Session:
         device = getattr(self.trainer, "device", None)
         return None if device is None else (device.allocations, device.free_bytes())
 
-    def find_rate(self) -> None:
-        """Look for the learning rate; the reasons go to learning_rate.html and learning_rate.json."""
-        found = rate.find(self.trainer, self.train, self.settings)
-        self.settings = replace(self.settings, learning_rate=found.rate)
-        self.write_config()
-        write_text(self.folder / "learning_rate.html", rate_page(found, self.blueprint.name))
-        write_text(self.folder / "learning_rate.json", json.dumps(found.as_dict(), indent=2) + "\n")
-        self.notes.append(
-            f"learning rate {found.rate:g}: {found.why} ({found.base:g} for 256 samples an update; "
-            f"{self.folder / 'learning_rate.html'})"
-        )
-
     def write_config(self) -> None:
         config = {"blueprint": self.blueprint.resolved, "settings": self.settings.as_dict(), "data": self.data}
         write_text(self.folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
@@ -138,35 +127,6 @@ class Session:
                     "  Lower the learning rate, or add --clip-norm 1; --debug-nan tells more. What was saved before is "
                     "kept."
                 )
-
-    def fit_unknown(self) -> dict[str, Any] | None:
-        """When the best checkpoint's answer is none (unknown.py): fitted on what was held out, kept in it for the .bin.
-        None where the net does not choose among classes, too little was held out, or none is wanted."""
-        held_out, wanted = self.validation, self.settings.unknown > 0 and self.trainer.loss.classification
-        if held_out is None or not wanted or self.trainer.graph.output_shape[-1] < 2 or not self.trainer.classes:
-            return None
-        if len(held_out.x) < unknown.FEWEST:
-            self.log(f"no threshold for unknown: {len(held_out.x)} samples held out, {unknown.FEWEST} are needed")
-            return None
-        best = checkpoint.load(self.folder)
-        self.trainer.load_arrays(best.arrays, best.where)
-        ends_in_softmax = self.trainer.full.nodes[-1].op == "softmax"  # its outputs have lost their energy
-        measures = ("margin",) if ends_in_softmax else tuple(unknown.MEASURES)
-        z = self._outputs(held_out.x)
-        if not (z.argmax(-1) == held_out.y).any():
-            return None
-        strange = self._outputs(unknown.strangers(held_out.x[: unknown.MOST], self.settings.seed))
-        found = unknown.fit(z, held_out.y, strange, self.settings.unknown, measures)
-        if self.test is not None:
-            found["test"] = unknown.trade(self._outputs(self.test.x), self.test.y, found)
-        checkpoint.save(Path(best.where), best.arrays, best.meta | {"unknown": found})
-        self.log(unknown.text(found))
-        return found
-
-    def _outputs(self, x: np.ndarray) -> np.ndarray:
-        """What the net gives for each sample, as rows."""
-        size = self.trainer.batch_size
-        return np.concatenate([self.trainer.infer(x[at : at + size]) for at in range(0, len(x), size)])
 
     def test_best(self, scores: bool = False) -> Evaluation | None:
         """Evaluate the best checkpoint on the test set, if there is one; the trainer then holds its weights. scores:
@@ -218,7 +178,7 @@ def start(
         )
     photos = replace(photos or PhotoOptions(), seed=settings.seed)
     found = open_source(source, photos=photos, frame=frame_for(blueprint), **fetch)
-    splits = _framed(found, blueprint)
+    splits, unseen = _apart(_framed(found, blueprint), settings, blueprint.where)
     mean, std = _normalisation(blueprint, splits.train, origin)
     data = {
         "source": _lasting(source),
@@ -240,10 +200,11 @@ def start(
     session = _assemble(
         blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine(), class_weights=class_weights
     )
+    session.unseen = unseen
     if origin is not None:
         session.notes += transfer(session.trainer, origin)
     if search:
-        session.find_rate()
+        find_rate(session)
     return session
 
 
@@ -279,12 +240,13 @@ def resume(
             f"(hash {splits.train.hash()}, expected {data['hash']}).\n"
             "  Bring the old data back (--data tells where they are now), or start a new run."
         )
-    splits = _framed(splits, saved.blueprint)
+    splits, unseen = _apart(_framed(splits, saved.blueprint), settings, saved.where)
     values = dict(meta["progress"])
     t = values.pop("t")
     progress = loop.Progress.from_dict(values)
     machine = machine or Machine()
     session = _assemble(saved.blueprint, settings, splits, data, folder, progress, machine, meta.get("machine"))
+    session.unseen = unseen
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
@@ -329,6 +291,13 @@ def _framed(splits: Splits, blueprint: blueprints.Blueprint) -> Splits:
     return Splits(to_frames(splits.train, wishes, shape), None if test is None else to_frames(test, wishes, shape))
 
 
+def _apart(splits: Splits, settings: Settings, where: str) -> tuple[Splits, dict[str, Dataset] | None]:
+    """Of an embedding, what is trained on, and the classes that are not."""
+    if settings.embedding is None:
+        return splits, None
+    return embedding.set_apart(splits, settings.embedding, settings.seed, where)
+
+
 def _lasting(source: Any) -> str:
     """A path that holds from any folder; a known set's name stays."""
     path = Path(source).expanduser()
@@ -369,6 +338,8 @@ def _assemble(
     if (spec := settings.make_augmentation()) is not None:
         check_pictures(spec, train.shape, blueprint.where)
         check_classes(spec, train.classes, blueprint.where)
+    if settings.embedding is not None:
+        embedding.check_layer(base, settings.embedding["layer"])
     sets = [s for s in (train, validation, splits.test) if s is not None]
     made = fitted(machine, blueprint, settings, sets, common, saved)
     settings = made.settings

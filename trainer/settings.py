@@ -36,6 +36,7 @@ class Settings:
     layer_statistics: bool = False
     freeze: list[str] | None = None
     rates: dict[str, float] | None = None
+    embedding: dict[str, Any] | None = None  # layer, test_classes, threshold_classes
 
     @property
     def aids(self) -> Aids:

@@ -1,13 +1,16 @@
-"""An answer that says "I do not know": thresholds below which none is given, and a temperature for probabilities.
+"""An answer that says "I do not know": thresholds beyond which none is given, and a temperature for probabilities.
 
-Of the net's outputs z (logits) of one sample, the answer is unknown where either lies below its threshold:
-    margin        z_first - z_second, the lead of the answer over the runner-up: low where classes are confused
-    energy        log sum_c e^z_c: low where nothing looks familiar (Liu et al., "Energy-based out-of-distribution
-                  detection", NeurIPS 2020)
+Of the net's outputs z (logits) of one sample, the answer is unknown where
+    margin        z_first - z_second, the lead of the answer over the runner-up, is below its threshold: classes are
+                  confused
+    energy        log sum_c e^z_c is below its threshold: nothing looks familiar (Liu et al., "Energy-based
+                  out-of-distribution detection", NeurIPS 2020)
+    energy_most   the same is above its threshold: something is louder than anything seen
 A device needs no exponential for the margin. The thresholds are such that a given share of the right answers on
-held-out samples is lost. Whether the margin, the energy or both are used is measured there: of the wrong answers, and
-of strangers (the same pictures cut into tiles that change places), each lets a share pass; the one is taken whose
-shares are, in the worse of the two cases, the smallest multiple of the best.
+held-out samples is lost. Which of the three are used, alone or together, is measured there: of the wrong answers (if
+there are enough of them), of strangers (the same pictures cut into tiles that change places) and of their negatives,
+each rule lets a share pass, in the worst case some multiple of the least. Of the rules near the smallest multiple the
+one that looks at the most is taken: strangers of the real world are of more kinds than these.
 
     temperature   T that minimises the mean of -log softmax(z / T)_class (Guo et al., "On calibration of modern neural
                   networks", ICML 2017); classes do not change with it
@@ -15,7 +18,8 @@ shares are, in the worse of the two cases, the smallest multiple of the best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,7 @@ import numpy as np
 from . import rng
 
 FEWEST, MOST = 50, 2000  # held-out samples a threshold can be fitted on; strangers that are made of them
+FEW, NEAR = 20, 1.25  # samples of a case that counts; times the smallest multiple
 TILES = 4  # in each direction, of a stranger
 GOLDEN = 0.5 * (5**0.5 - 1)
 
@@ -39,48 +44,52 @@ def energy(z: np.ndarray) -> np.ndarray:
     return top + np.log(np.exp(z - top[:, None]).sum(-1))
 
 
-MEASURES = {"margin": margin, "energy": energy}
+# What must be at least its threshold for an answer; energy_most is at most, so it counts with a minus.
+MEASURES = {"margin": margin, "energy": energy, "energy_most": lambda z: -energy(z)}
+SIGN = {"margin": 1, "energy": 1, "energy_most": -1}
 
 
 def accepted(z: np.ndarray, thresholds: Mapping[str, float]) -> np.ndarray:
-    """bool (N,): whether an answer is given. thresholds: by measure, one or both."""
-    z = z.astype(np.float64)
-    return np.logical_and.reduce([MEASURES[name](z) >= t for name, t in thresholds.items() if name in MEASURES])
+    """bool (N,): whether an answer is given. thresholds: by measure, at least one."""
+    z, used = z.astype(np.float64), [name for name in MEASURES if name in thresholds]
+    return np.logical_and.reduce([MEASURES[name](z) >= SIGN[name] * thresholds[name] for name in used])
 
 
 def fit(
-    z: np.ndarray, y: np.ndarray, strange: np.ndarray, share: float, measures: tuple[str, ...] = tuple(MEASURES)
+    z: np.ndarray, y: np.ndarray, strange: Sequence[np.ndarray], share: float, measures: Sequence[str] = tuple(MEASURES)
 ) -> dict[str, Any]:
-    """What a .bin stores as "unknown". z (N, C): outputs of held-out samples, y (N,) their classes; strange (M, C):
-    outputs of strangers. share: of the right answers that may be lost. Wants at least one right answer."""
+    """What a .bin stores as "unknown". z (N, C): outputs of held-out samples, y (N,) their classes; strange: outputs of
+    each kind of `strangers`. share: of the right answers that may be lost. Wants at least one right answer."""
     z, right = z.astype(np.float64), z.argmax(-1) == y
-    sets = [(name,) for name in measures] + ([measures] if len(measures) > 1 else [])
+    sets = [names for k in range(len(measures)) for names in combinations(measures, k + 1)]
     tried = {" and ".join(names): _thresholds(z[right], names, share) for names in sets}
-    passed = {name: (_passed(z[~right], t), _passed(strange, t)) for name, t in tried.items()}
-    least = [min(pair[k] for pair in passed.values()) for k in (0, 1)]
-    chosen = min(tried, key=lambda name: max(passed[name][k] / least[k] for k in (0, 1)))
+    passed = {name: [_passed(group, t) for group in (z[~right], *strange)] for name, t in tried.items()}
+    cases = [k for k, group in enumerate((z[~right], *strange)) if len(group) >= FEW]
+    least = [min(shares) for shares in zip(*passed.values(), strict=True)]
+    worst = {name: max((passed[name][k] / least[k] for k in cases), default=1.0) for name in tried}
+    near = [name for name in tried if worst[name] <= NEAR * min(worst.values())]
+    chosen = min(near, key=lambda name: (-len(tried[name]), worst[name]))
+    kinds = ("wrong_passed", "strangers_passed", "negatives_passed")
     return {
         **tried[chosen],
         "temperature": float(f"{temperature(z, y):.4g}"),
         "share": share,
-        "wrong_passed": {name: float(f"{pair[0]:.4g}") for name, pair in passed.items()},
-        "strangers_passed": {name: float(f"{pair[1]:.4g}") for name, pair in passed.items()},
+        **{kind: float(f"{p:.4g}") for kind, p in zip(kinds, passed[chosen], strict=True)},
         **trade(z, y, tried[chosen]),
     }
 
 
-def _thresholds(right: np.ndarray, names: tuple[str, ...], share: float) -> dict[str, float]:
+def _thresholds(right: np.ndarray, names: Sequence[str], share: float) -> dict[str, float]:
     """Equal quantiles of each measure, such that together they lose `share` of the right answers. As float32."""
     values = {name: MEASURES[name](right) for name in names}
 
     def at(q: float) -> dict[str, float]:
-        return {name: float(np.float32(np.quantile(v, q))) for name, v in values.items()}
+        return {name: SIGN[name] * float(np.float32(np.quantile(v, q))) for name, v in values.items()}
 
     low, high = 0.0, share
     for _ in range(30 if len(names) > 1 else 0):
         middle = (low + high) / 2
-        lost = 1 - np.logical_and.reduce([values[name] >= t for name, t in at(middle).items()]).mean()
-        low, high = (middle, high) if lost <= share else (low, middle)
+        low, high = (middle, high) if 1 - accepted(right, at(middle)).mean() <= share else (low, middle)
     return at(low if len(names) > 1 else share)
 
 
@@ -100,9 +109,13 @@ def trade(z: np.ndarray, y: np.ndarray, thresholds: Mapping[str, float]) -> dict
     }
 
 
-def strangers(x: np.ndarray, seed: int) -> np.ndarray:
-    """Samples x (N, ...) that are nothing any more: each picture's tiles change places; of rows, each value comes from
-    another row."""
+def strangers(x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of samples x (N, ...): what is nothing any more (each picture's tiles change places; of rows, each value comes
+    from another row), and negatives."""
+    return _moved(x, seed), 255 - x if x.dtype == np.uint8 else x.max() + x.min() - x
+
+
+def _moved(x: np.ndarray, seed: int) -> np.ndarray:
     if x.ndim != 4:
         columns = [x[rng.permutation(seed, rng.STRANGE, k, len(x)), k] for k in range(x.shape[1])]
         return np.stack(columns, 1)
@@ -143,12 +156,13 @@ def text(found: dict[str, Any]) -> str:
 
     def of(part: dict[str, Any], what: str) -> str:
         given = part["accepted_accuracy"]
-        said = "none is answered" if given is None else f"{100 * given:.2f} % of the others right"
+        share = "none is answered" if given is None else f"{100 * given:.2f} % of the others right"
         return (
-            f"{100 * part['rejected']:.1f} % of {part['samples']:,} {what} samples, {said} "
+            f"{100 * part['rejected']:.1f} % of {part['samples']:,} {what} samples, {share} "
             f"({100 * part['accuracy']:.2f} % of all)"
         )
 
-    rule = " or ".join(f"{name} below {found[name]:.3g}" for name in MEASURES if name in found)
+    said = {"margin": "margin below", "energy": "energy below", "energy_most": "energy above"}
+    rule = " or ".join(f"{said[name]} {found[name]:.3g}" for name in MEASURES if name in found)
     parts = [of(found, "held-out"), *([of(found["test"], "test")] if "test" in found else [])]
     return f"unknown ({rule}): " + "; ".join(parts)

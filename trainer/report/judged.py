@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,7 +37,7 @@ class Judged:
     values: np.ndarray | None
     frames: Callable[[np.ndarray], np.ndarray] | None
     maps: Maps
-    files: Sequence[str] | None  # of the samples, where they are files
+    files: np.ndarray | None  # of the samples, where they are files
     origin: np.ndarray | None  # their numbers in the data, where that is not 0, 1, 2, ...
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

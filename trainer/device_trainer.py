@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from struct import pack_into
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
 from .kernels import calls_step
+from .kernels.calls_step import STEP, STEP_FORMAT
 from .kernels.choose import Choice
 from .memory import bytes_text
 from .plan import Launch, Plan, draft_training, plan_inference
@@ -61,6 +63,10 @@ class Work:
     clip_value: float = 0.0
     clip_norm: float = 0.0
     augment: Augmentation | None = None
+
+    def __hash__(self) -> int:
+        """Of what tells most steps apart: a step looks its graph up, and has no time to read every field."""
+        return hash((self.source.set, self.rows, self.accumulate, self.update))
 
 
 CHANNELS = 4  # of bytes whose mean and standard deviation are not given
@@ -111,6 +117,9 @@ class DeviceTrainer(BaseTrainer):
         rate = learning_rate or blueprints.start_rate(self.blueprint)
         self.optimizer = SimpleNamespace(rule=self.rule, lr=rate, t=0, update=self._update)
         self._graphs: dict[tuple, Callable[[], None]] = {}
+        self._works: dict[tuple, tuple[Settings, Work]] = {}  # by what a step is asked for
+        self._block = np.zeros(STEP.itemsize // 4 + batch, np.int32)  # what is sent before each step
+        self._step_at = self.backend.address(self.plan, "step")
         self._pending: list[tuple[int, bool]] = []  # steps whose figures have not been read: (samples, updated)
         self._finished: list[dict[str, float]] = []
         self.last: dict[str, Any] = {}  # of the last step: its group, the loss scale, its sums of squares
@@ -199,8 +208,13 @@ class DeviceTrainer(BaseTrainer):
         self.feed.closed = True
 
     def work(self, source: Source, rows: int, first: bool, last: bool, settings: Settings) -> Work:
-        clip = (settings.clip_value or 0.0, settings.clip_norm or 0.0)
-        return Work(source, rows, not first, last, *clip, settings.make_augmentation())
+        key = (source.set, source.slot, rows, first, last)
+        made, known = self._works.get(key, (None, None))
+        if known is None or made is not settings or known.source is not source:
+            clip = (settings.clip_value or 0.0, settings.clip_norm or 0.0)
+            known = Work(source, rows, not first, last, *clip, settings.make_augmentation())
+            self._works[key] = settings, known
+        return known
 
     # ---- one step
 
@@ -262,15 +276,15 @@ class DeviceTrainer(BaseTrainer):
 
     def send_step(self, index: np.ndarray, group: int, cursor: int, mix: Mix = UNMIXED) -> None:
         """The step's counters and the samples' numbers, in one copy."""
-        step = np.zeros(1, calls_step.STEP)
-        step["seed"] = [[self.seed & 0xFFFFFFFF, self.seed >> 32]]
-        step["micro"] = [[self.micro_step & 0xFFFFFFFF, self.micro_step >> 32]]
-        step["cursor"], step["t"], step["epoch"] = cursor, max(self.optimizer.t, 1), self.epoch
-        step["lr"], step["grad_scale"] = self.optimizer.lr, 1 / max(group, 1)
-        step["share"], step["blend"] = mix.share, mix.blend
-        step["box"] = [[mix.top, mix.left, mix.height, mix.width]]
-        block = np.concatenate([step.view(np.int32), index.astype(np.int32)])  # order stands right behind step
-        self.device.upload(self.backend.address(self.plan, "step"), block)
+        seed, micro, size = self.seed, self.micro_step, STEP.itemsize // 4
+        block = self._block
+        pack_into(
+            STEP_FORMAT, block.data, 0, seed & 0xFFFFFFFF, seed >> 32, micro & 0xFFFFFFFF, micro >> 32, cursor,
+            max(self.optimizer.t, 1), self.optimizer.lr, 1 / max(group, 1), mix.share, mix.blend, mix.top, mix.left,
+            mix.height, mix.width, 0, self.epoch,
+        )  # fmt: skip
+        block[size : size + len(index)] = index  # order stands right behind step
+        self.device.upload(self._step_at, block[: size + len(index)])
 
     def replay(self, key: tuple, pieces: Callable[[], list[Piece]]) -> None:
         self._graph(key, pieces)()

@@ -37,6 +37,16 @@ STEP = np.dtype(
         ("epoch", "<u4"),  # from 0
     ]
 )
+LETTERS = {"u": "I", "i": "i", "f": "f"}
+
+
+def _packed(field: np.dtype) -> str:
+    kind, shape = field.subdtype or (field, (1,))
+    return f"{prod(shape)}{LETTERS[kind.kind]}"
+
+
+# the same for struct.pack, which writes all fields in one call
+STEP_FORMAT = "<" + "".join(_packed(STEP[name]) for name in STEP.names or ())
 # Loss scaling. It begins high: an update or two are skipped until it fits, which costs less than small gradients
 # lost for long. update.cu halves it after an overflow, and doubles it after 2000 good updates.
 SCALING = np.dtype([("scale", "<f4"), ("good", "<i4"), ("skipped", "<i4"), ("inverse", "<f4")])

@@ -6,10 +6,14 @@ Each on the NumPy backend by its formula, and on the CUDA kernels, run on the CP
 import numpy as np
 import pytest
 from closeness import assert_close
+from fake_cupy import FakeCuda
 from nets import EVERYTHING, SMALL, net
 from shim_device import ShimDevice
 from test_device_trainer import MLP, pictures
+from test_edge_train import here, train  # noqa: F401 (here is a fixture)
+from test_loop import pictures as pictures_file
 
+from litenet.trainer import checkpoint
 from litenet.trainer.aids import Aids, decay_at
 from litenet.trainer.base import BaseTrainer
 from litenet.trainer.budget import live_bytes
@@ -326,3 +330,25 @@ def test_the_budget_counts_the_average():
         base.set_up(trainer.blueprint, 3, None, given.aids)
         persistent, _ = live_bytes(cpu_maker(base, given).draft(4, trainer.update_mode, ()))
         assert persistent == trainer.plan.persistent_bytes
+
+
+def test_a_command_with_every_aid_runs_on_a_card_as_on_the_cpu(here, monkeypatch):  # noqa: F811
+    FakeCuda().install(monkeypatch)
+    pictures_file(here / "many.npz", 120)
+    options = [
+        "--ema", 0.9, "--freeze", "layer_1", "--rate", "layer_5=2", "--layer-stats", "--sampling", "balanced",
+        "--fraction", 0.8, "--validation-split", 0.45, "--class-weights", "auto", "--epochs", 2, "--quiet",
+    ]  # fmt: skip
+    for device in ("cpu", "cuda"):
+        assert train("--out", device, "--device", device, *options, data="many.npz") == 0
+    found = [checkpoint.load(here / device) for device in ("cpu", "cuda")]
+    for name, array in found[0].arrays.items():
+        assert_close(found[1].arrays[name], array, 1e-4, 1e-3)
+    assert found[0].weights.keys() == found[1].weights.keys()
+    one, other = (saved.meta["unknown"] for saved in found)
+    assert one["temperature"] == pytest.approx(other["temperature"], rel=0.02)
+    assert [k for k in one if k in ("margin", "energy", "energy_most")]
+    assert "0 allocations since the start" in (here / "cuda" / "log.txt").read_text()
+    for (a, b) in zip(*(saved.meta["progress"]["history"][-1]["layers"] for saved in found), strict=True):
+        assert a["name"] == b["name"]
+        assert a["std"] == pytest.approx(b["std"], rel=1e-2)

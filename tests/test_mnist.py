@@ -80,7 +80,7 @@ def test_pictures_are_answered(perceptron, tmp_path, capsys):
         for name, picture in (("a.png", image), ("b.jpg", image), ("c.jpg", np.clip(paper - 0.7 * ink, 0, 255))):
             cv2.imwrite(str(tmp_path / name), picture.astype(np.uint8))
         paths = [str(tmp_path / name) for name in ("a.png", "b.jpg", "c.jpg")]
-        assert edge_infer([str(folder / "net.bin"), *paths, "--json"]) == 0
+        assert edge_infer([str(folder / "net.bin"), *paths, "--json", "--guess"]) == 0
         answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [a["label"] for a in answers] == [str(digit)] * 3
 

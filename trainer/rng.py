@@ -13,7 +13,7 @@ import numpy as np
 
 SHUFFLE, SPLIT, INIT, DROPOUT, AUGMENT, FLIP = 1, 2, 3, 4, 5, 6  # streams
 WARP, COLOR, MIX = 16, 17, 18  # more of augmentation
-DRAW, PART, STRANGE, PEOPLE = 19, 20, 21, 22
+PEOPLE, DRAW, PART, STRANGE = 19, 20, 21, 22
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # the multipliers of Philox4x32
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85  # what the two key words grow by each round

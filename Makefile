@@ -11,7 +11,7 @@ CFLAGS ?= -O2
 C_FLAGS = -std=c99 -ffp-contract=off -Iruntime_c/include
 OBJECTS = $(patsubst runtime_c/src/%.c,build/c/%.o,$(wildcard runtime_c/src/*.c))
 
-.PHONY: help install demo lib gen test test-all check lint bench clean
+.PHONY: help install demo lib wasm gen test test-all check lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -34,6 +34,31 @@ build/liblitenet.a: $(OBJECTS)
 build/c/%.o: runtime_c/src/%.c $(wildcard runtime_c/src/*.h runtime_c/src/*.def runtime_c/include/*.h)
 	@mkdir -p build/c
 	$(CC) $(CFLAGS) $(C_FLAGS) -c $< -o $@
+
+# The runtime for browsers: no library, no threads, no files. The kernels are compiled for speed, the rest for size.
+CLANG ?= clang
+WASM_LD ?= $(or $(shell command -v wasm-ld wasm-ld-14 wasm-ld-19 | head -1),wasm-ld)
+WASM_FLAGS = --target=wasm32 -std=c99 -ffp-contract=off -ffreestanding -fvisibility=hidden -Iruntime_c/include \
+	-Iruntime_c/src
+WASM_LINK = --no-entry --export-dynamic --gc-sections --strip-all -z stack-size=65536
+WASM_NAMES = litenet_web $(filter-out ln_file ln_threads fast_sse2 fast_avx2 fast_avx512 fast_neon, \
+	$(basename $(notdir $(wildcard runtime_c/src/*.c))))
+WASM_HEADERS = $(wildcard runtime_c/src/*.h runtime_c/src/*.def runtime_c/include/*.h)
+
+wasm: wasm/litenet.wasm wasm/litenet-simd.wasm ## the runtime for browsers, beside wasm/litenet.js
+
+wasm/litenet.wasm: $(WASM_NAMES:%=build/wasm/plain/%.o)
+wasm/litenet-simd.wasm: $(WASM_NAMES:%=build/wasm/simd/%.o)
+wasm/%.wasm:
+	$(WASM_LD) $(WASM_LINK) -o $@ $^
+
+vpath %.c runtime_c/src wasm
+build/wasm/plain/%.o: %.c $(WASM_HEADERS)
+	@mkdir -p $(@D)
+	$(CLANG) $(WASM_FLAGS) $(if $(filter ln_panels op_%,$*),-O2,-Oz) -c $< -o $@
+build/wasm/simd/%.o: %.c $(WASM_HEADERS)
+	@mkdir -p $(@D)
+	$(CLANG) $(WASM_FLAGS) -msimd128 $(if $(filter fast_wasm,$*),-O2,-Oz) -c $< -o $@
 
 gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.exporter.gen_ops

@@ -85,6 +85,8 @@ export class LiteNet {
   readonly layers: Layer[];
   readonly info: Info;
   predict(input: Input, options?: { top?: number }): Answer;
+  /** An operator's packed weights (null: halves, or none) and its attributes, as FORMAT.md has them. */
+  record(index: number): { weights: Float32Array | null; attributes: DataView };
   /** The values of all outputs, one after another. */
   run(input: Input): Float32Array;
   /** A picture as the net sees it. */

@@ -164,6 +164,16 @@ export class LiteNet {
     return this.#layers;
   }
 
+  /** An operator as the file has it (FORMAT.md): its packed weights as Float32Array, or null where they are halves or
+   * there are none, and its 32 bytes of attributes as a DataView. */
+  record(index) {
+    const wasm = this.#alive();
+    const size = wasm.operator_weights_bytes(index);
+    const bytes = new Uint8Array(wasm.memory.buffer, wasm.operator_attributes(index) >>> 0, 32).slice();
+    const weights = size && wasm.operator_weight_dtype(index) === 0 ? this.#floats(wasm.operator_weights(index), size / 4) : null;
+    return { weights, attributes: new DataView(bytes.buffer) };
+  }
+
   /** Sizes and counts. inputShape is (height, width, channels) for pictures. */
   get info() {
     const wasm = this.#alive();

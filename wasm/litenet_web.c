@@ -221,3 +221,6 @@ EXPORT uint32_t operator_inputs(uint32_t index) { return op_of(index).n_inputs; 
 EXPORT uint32_t operator_input(uint32_t index, uint32_t which) { return op_of(index).inputs[which]; }
 EXPORT uint32_t operator_weights_bytes(uint32_t index) { return op_of(index).weights_bytes; }
 EXPORT double operator_macs(uint32_t index) { return (double)ln_op_macs(&web.model, index); }
+EXPORT uint32_t operator_weight_dtype(uint32_t index) { return op_of(index).weight_dtype; }
+EXPORT const uint8_t *operator_weights(uint32_t index) { return web.file + op_of(index).weights_at; }
+EXPORT const uint8_t *operator_attributes(uint32_t index) { return op_of(index).attrs; }

@@ -11,7 +11,7 @@ CFLAGS ?= -O2
 C_FLAGS = -std=c99 -ffp-contract=off -Iruntime_c/include
 OBJECTS = $(patsubst runtime_c/src/%.c,build/c/%.o,$(wildcard runtime_c/src/*.c))
 
-.PHONY: help install demo lib wasm gen test test-all check lint bench clean
+.PHONY: help install demo lib wasm page gen test test-all check lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -51,6 +51,10 @@ wasm/litenet.wasm: $(WASM_NAMES:%=build/wasm/plain/%.o)
 wasm/litenet-simd.wasm: $(WASM_NAMES:%=build/wasm/simd/%.o)
 wasm/%.wasm:
 	$(WASM_LD) $(WASM_LINK) -o $@ $^
+
+page: $(PYTHON) wasm ## serve the demo page, with a model of the built-in digits, and print its address
+	@test -e wasm/demo/digits.bin || { $(MAKE) demo && cp build/demo/digits.bin wasm/demo/; }
+	$(PYTHON) wasm/demo/serve.py
 
 vpath %.c runtime_c/src wasm
 build/wasm/plain/%.o: %.c $(WASM_HEADERS)

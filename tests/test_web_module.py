@@ -49,10 +49,10 @@ def floats(text: str) -> np.ndarray:
 
 
 def node(built, *jobs):
-    """What litenet.js gives for each job; see wasm_jobs.mjs."""
+    """What litenet.js gives for each job; see web_jobs.mjs."""
     ready = [{**job, "model": packed(job["model"])} if "model" in job else job for job in jobs]
     done = subprocess.run(
-        ["node", str(ROOT / "tests" / "wasm_jobs.mjs")],
+        ["node", str(ROOT / "tests" / "web_jobs.mjs")],
         input=json.dumps(ready),
         capture_output=True,
         text=True,

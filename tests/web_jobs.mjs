@@ -1,4 +1,4 @@
-// What test_wasm.py asks of litenet.js, under Node: a list of jobs on standard input, a list of findings on standard output.
+// What test_web_module.py asks of litenet.js, under Node: a list of jobs on standard input, a list of findings on standard output.
 //
 //     {model, do: "predict" | "run" | "prepare" | "trace" | "selfTest" | "info" | "lives", input | picture, module, times}
 // Bytes and numbers travel in base64; an error is found as {error, status}.

@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
 TYPES := build/types
 
-.PHONY: help install demo lib install-c wheels gen test test-all check lint bench clean
+.PHONY: help install demo page lib install-c wheels wasm gen test test-all check lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -32,6 +32,13 @@ install-c: ## the C runtime for C projects: make install-c PREFIX=/usr/local
 wheels: $(PYTHON) ## wheels for x86-64, AArch64, ARMv7 and ARMv6, in dist/
 	$(PIP) install 'setuptools>=77' 'cffi>=1.16' ziglang
 	$(PYTHON) pyruntime/build_wheels.py
+
+wasm: ## the runtime for browsers, beside wasm/litenet.js; needs clang and wasm-ld
+	$(MAKE) -C wasm BUILD=$(CURDIR)/build/wasm
+
+page: $(PYTHON) wasm ## serve the demo page, with a model of the built-in digits, and print its address
+	@test -e wasm/demo/digits.bin || { $(MAKE) demo && cp build/demo/digits.bin wasm/demo/; }
+	$(PYTHON) wasm/demo/serve.py
 
 gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.exporter.gen_ops

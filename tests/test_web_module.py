@@ -1,0 +1,184 @@
+"""The WebAssembly module and litenet.js under Node: the numbers, the pictures and the sentences of the C runtime."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+
+import bins
+import everything
+import numpy as np
+import pytest
+
+from litenet.exporter import format as writer
+from litenet.pyruntime import InferenceEngine, ModelError
+from litenet.pyruntime.answers import probabilities
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT, LIMIT_GZIP = 100_000, 40_000  # bytes a page fetches, the model aside
+MODULES = ("litenet.wasm", "litenet-simd.wasm")
+TOOLS = [tool for tool in ("node", "clang", "make") if not shutil.which(tool)]
+pytestmark = pytest.mark.skipif(bool(TOOLS), reason=f"{' and '.join(TOOLS)} is not here")
+NETS = {
+    "mlp": bins.mlp().bytes(),
+    "digits": bins.digits().bytes(),
+    "colors": bins.colors().bytes(),
+    "half": bins.digits(half=True).bytes(),
+    "everything": writer.write(everything.everything()[0]),
+}
+
+
+@pytest.fixture(scope="session")
+def built():
+    done = subprocess.run(["make", "-s", "wasm"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return ROOT / "wasm"
+
+
+def packed(array) -> str:
+    return base64.b64encode(array if isinstance(array, bytes) else np.ascontiguousarray(array).tobytes()).decode()
+
+
+def floats(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), np.float32)
+
+
+def node(built, *jobs):
+    """What litenet.js gives for each job; see web_jobs.mjs."""
+    ready = [{**job, "model": packed(job["model"])} if "model" in job else job for job in jobs]
+    done = subprocess.run(
+        ["node", str(ROOT / "tests" / "web_jobs.mjs")],
+        input=json.dumps(ready),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def x_of(engine, seed=0):
+    return np.random.default_rng(seed).standard_normal(engine.input_shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_the_plain_module_gives_the_bits_of_the_portable_kernels(built, net):
+    engine = InferenceEngine(NETS[net], kernels="portable")
+    x = x_of(engine)
+    (found,) = node(built, {"model": NETS[net], "do": "run", "input": packed(x), "module": "litenet.wasm"})
+    want = engine.predict(x)
+    want = np.concatenate([np.ravel(part) for part in (want if isinstance(want, tuple) else (want,))])
+    np.testing.assert_array_equal(floats(found), want)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_the_vector_module_gives_the_portable_numbers(built, net):
+    engine = InferenceEngine(NETS[net], kernels="portable")
+    x = x_of(engine)
+    found, layers = node(
+        built,
+        {"model": NETS[net], "do": "trace", "input": packed(x), "module": "litenet-simd.wasm"},
+        {"model": NETS[net], "do": "info"},
+    )
+    assert layers["info"]["kernels"] == "wasm"
+    for got, want in zip(found, engine.trace(x), strict=True):
+        assert (got["name"], got["op"], tuple(got["shape"])) == (want.name, want.op, want.shape)
+        scale = max(float(np.abs(want.array).max()), 1e-3)
+        assert np.abs(floats(got["values"]) - np.ravel(want.array)).max() <= 1e-5 * scale, got["name"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_self_test_passes_and_finds_a_wrong_weight(built, module):
+    file = bytearray(NETS["digits"])
+    (fine,) = node(built, {"model": bytes(file), "do": "selfTest", "module": module})
+    assert fine is None
+    wrong = with_wrong_weight(bytes(file))
+    (found,) = node(built, {"model": wrong, "do": "selfTest", "module": module})
+    with pytest.raises(ModelError) as caught:
+        InferenceEngine(wrong).selftest()
+    assert found["error"].split(":", 1)[1] == str(caught.value).split(":", 1)[1]
+
+
+def with_wrong_weight(file: bytes) -> bytes:
+    """One weight doubled, and both checksums made right again."""
+    changed = bytearray(file)
+    weights = np.frombuffer(file, np.float32, 16, 128 + 64)
+    changed[128 + 64 : 128 + 128] = (weights * 2 + 1).tobytes()
+    changed[16:20] = zlib.crc32(bytes(changed[128:])).to_bytes(4, "little")
+    changed[12:16] = bytes(4)
+    changed[12:16] = zlib.crc32(bytes(changed[:128])).to_bytes(4, "little")
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("channels,layout", [(1, "gray"), (2, "gray_alpha"), (3, "rgb"), (4, "rgba")])
+def test_a_picture_is_prepared_to_the_same_bits(built, channels, layout):
+    rng = np.random.default_rng(channels)
+    pixels = rng.integers(0, 256, (37, 53, channels), np.uint8)
+    picture = {"data": packed(pixels), "width": 53, "height": 37}
+    for net in ("digits", "colors"):
+        (found,) = node(built, {"model": NETS[net], "do": "prepare", "picture": picture})
+        np.testing.assert_array_equal(floats(found), np.ravel(InferenceEngine(NETS[net]).prepare(pixels, layout)))
+
+
+def test_the_answer_is_that_of_the_command(built):
+    net = bins.digits()
+    net.metadata["labels"] = [f"number {i}" for i in range(10)]
+    engine = InferenceEngine(net.bytes())
+    x = x_of(engine)
+    (found,) = node(built, {"model": net.bytes(), "do": "predict", "input": packed(x), "options": {"top": 3}})
+    want = probabilities(engine, engine.predict(x))
+    order = np.argsort(-want, kind="stable")[:3]
+    assert [one["index"] for one in found["top"]] == order.tolist()
+    assert found["label"] == f"number {order[0]}"
+    assert all(abs(one["probability"] - want[one["index"]]) <= 1e-5 for one in found["top"])
+
+
+@pytest.mark.parametrize(
+    "file",
+    [b"", b"\x89PNG\r\n\x1a\n" + bytes(60), b"PK\x03\x04" + bytes(60), b"<!DOCTYPE html><html>", NETS["digits"][:200],
+     NETS["digits"] + b"x", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", bytes(200)],
+)  # fmt: skip
+def test_a_wrong_file_gets_the_sentence_of_the_runtime(built, file):
+    (found,) = node(built, {"model": file, "do": "info"})
+    with pytest.raises(ModelError) as caught:
+        InferenceEngine(file)
+    assert found["kind"] == "LiteNetError"
+    assert found["error"] == str(caught.value)
+    assert found["status"] == caught.value.status
+
+
+def test_wrong_inputs_are_told_what_is_expected(built):
+    short, values, odd, gone, address = node(
+        built,
+        {"model": NETS["digits"], "do": "run", "input": packed(np.zeros(3, np.float32))},
+        {"model": NETS["mlp"], "do": "run", "picture": {"data": packed(bytes(4)), "width": 1, "height": 1}},
+        {"model": NETS["digits"], "do": "run", "picture": {"data": packed(bytes(7)), "width": 1, "height": 1}},
+        {"model": NETS["digits"], "do": "disposed", "input": packed(np.zeros(784, np.float32))},
+        {"address": "/nowhere/model.bin", "do": "info"},
+    )
+    assert "has 3 values; expected" in short["error"]
+    assert "values, not a picture" in values["error"]
+    assert "expected 1 to 4 bytes for each pixel" in odd["error"]
+    assert "disposed of; load it again" in gone["error"]
+    assert address["error"].startswith("/nowhere/model.bin cannot be read (ENOENT)")
+
+
+def test_five_hundred_models_come_and_go_in_the_memory_of_one(built):
+    x = np.zeros(784, np.float32)
+    few, many = node(
+        built,
+        *({"model": NETS["digits"], "do": "lives", "times": times, "input": packed(x)} for times in (5, 500)),
+    )
+    assert many["most"] == few["most"]
+    assert many["resident"] - few["resident"] <= 30e6
+
+
+def test_what_a_page_fetches_is_small(built):
+    files = [(built / name).read_bytes() for name in ("litenet-simd.wasm", "litenet.js")]
+    assert sum(map(len, files)) <= LIMIT
+    assert sum(len(gzip.compress(file, 9)) for file in files) <= LIMIT_GZIP

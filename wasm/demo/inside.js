@@ -1,0 +1,120 @@
+// What happens inside a net, for people who want to see it: one output value as the sum it is, and which part of the
+// picture spoke for a class. Layouts and formulas: runtime_c/FORMAT.md.
+
+const PANEL = 16; // outputs that lie together in a panel of weights; the last panel is rounded up to a multiple of 4
+
+const ACTIVATIONS = {
+  none: ["h", (h) => h],
+  relu: ["max(h, 0)", (h) => Math.max(h, 0)],
+  relu6: ["min(max(h, 0), 6)", (h) => Math.min(Math.max(h, 0), 6)],
+  sigmoid: ["1 / (1 + e^-h)", (h) => 1 / (1 + Math.exp(-h))],
+  tanh: ["tanh h", Math.tanh],
+  silu: ["h / (1 + e^-h)", (h) => h / (1 + Math.exp(-h))],
+  hard_swish: ["h min(max(h + 3, 0), 6) / 6", (h) => (h * Math.min(Math.max(h + 3, 0), 6)) / 6],
+};
+
+export const FORMULAS = {
+  linear: "y[o] = act(b[o] + Σ x[i] · w[o,i])",
+  conv2d: "y[i,j,o] = act(b[o] + Σ x[i·s+u−top, j·s+v−left, c] · w[o,u,v,c])",
+  depthwise_conv2d: "y[i,j,c] = act(b[c] + Σ x[i·s+u−top, j·s+v−left, c] · w[u,v,c])",
+  maxpool2d: "y[i,j,c] = the largest x of the window",
+  avgpool2d: "y[i,j,c] = the mean of the window's x",
+  global_avg_pool: "y[c] = mean over i, j of x[i,j,c]",
+  flatten: "y = x as one row",
+  add: "y = act(x + x₂)",
+  batchnorm: "y[..,c] = act(x[..,c] · scale[c] + shift[c])",
+  layernorm: "y[..,c] = γ[c] · (x[..,c] − mean) / √(var + ε) + β[c]",
+  softmax: "y[c] = e^x[c] / Σ e^x",
+  embed_projection: "y[e] = act(Σ x[p] · w[p,e])",
+  activation: "y = act(x)",
+};
+
+/** Kernel, stride, padding and dilation of a windowed operator; null for others. */
+export function windowOf(op, attributes) {
+  if (!/conv2d|pool2d/.test(op)) return null;
+  const [kh, kw, sh, sw, top, left] = Array.from({ length: 6 }, (_, i) => attributes.getUint8(i));
+  const dilated = /conv2d/.test(op);
+  const [dh, dw] = dilated ? [attributes.getUint8(8), attributes.getUint8(9)] : [1, 1];
+  return { kh, kw, sh, sw, top, left, dh, dw, groups: op === "conv2d" ? attributes.getUint16(10, true) : 1 };
+}
+
+// Bias and weights of output `o`, K weights in the order of the file.
+function weightsOf(packed, outputs, K, o) {
+  const panel = Math.floor(o / PANEL);
+  const width = Math.min(PANEL, Math.ceil((outputs - panel * PANEL) / 4) * 4);
+  const start = panel * PANEL * (K + 1) + (o % PANEL);
+  return { bias: packed[start], weight: (k) => packed[start + width * (k + 1)] };
+}
+
+/**
+ * One value of an operator's output as its sum: {formula, bias, terms: [{where, x, w}], sum, act, y}; null where an
+ * operator is no sum (or its weights are halves, or in groups). at: index into the output; x: {shape, values} it reads.
+ */
+export function neuron(model, index, at, x) {
+  const layer = model.layers[index];
+  const { weights, attributes } = model.record(index);
+  const act = ACTIVATIONS[layer.activation];
+  if (!weights || !act) return null;
+  const terms = [];
+  let bias = 0;
+  if (layer.op === "linear" && layer.shape.length === 1) {
+    const K = x.values.length;
+    const row = weightsOf(weights, layer.shape[0], K, at);
+    bias = row.bias;
+    for (let k = 0; k < K; k++) terms.push({ where: place(k, x.shape), x: x.values[k], w: row.weight(k) });
+  } else if (layer.op === "conv2d" || layer.op === "depthwise_conv2d") {
+    const win = windowOf(layer.op, attributes);
+    if (win.groups !== 1) return null;
+    const [H, W, C] = x.shape;
+    const [, Wo, O] = layer.shape;
+    const o = at % O;
+    const j = Math.floor(at / O) % Wo;
+    const i = Math.floor(at / O / Wo);
+    const deep = layer.op === "depthwise_conv2d";
+    const row = weightsOf(weights, O, win.kh * win.kw * (deep ? 1 : C), o);
+    bias = row.bias;
+    let k = 0;
+    for (let u = 0; u < win.kh; u++)
+      for (let v = 0; v < win.kw; v++)
+        for (let c = deep ? o : 0; c < (deep ? o + 1 : C); c++, k++) {
+          const h = i * win.sh + u * win.dh - win.top;
+          const w = j * win.sw + v * win.dw - win.left;
+          const inside = h >= 0 && h < H && w >= 0 && w < W;
+          terms.push({ where: [h, w, c], x: inside ? x.values[(h * W + w) * C + c] : 0, w: row.weight(k) });
+        }
+  } else return null;
+  const sum = terms.reduce((total, t) => total + t.x * t.w, bias);
+  return { formula: FORMULAS[layer.op], bias, terms, sum, act: act[0], y: act[1](sum) };
+}
+
+function place(k, shape) {
+  const out = [];
+  for (const dim of [...shape].reverse()) {
+    out.unshift(k % dim);
+    k = Math.floor(k / dim);
+  }
+  return out;
+}
+
+/**
+ * Class activation map: for a net that ends with global average pooling and a linear layer, how much each place of the
+ * last feature map spoke for a class (Zhou et al., 2016). {height, width, values}, or null for other nets.
+ */
+export function classMap(model, traced, index) {
+  const layers = model.layers;
+  let last = layers.length - 1;
+  if (layers[last].op === "softmax") last--;
+  if (layers[last].op !== "linear") return null;
+  let pool = layers[last].inputs[0];
+  while (pool >= 0 && layers[pool].op === "flatten") pool = layers[pool].inputs[0];
+  if (pool < 0 || layers[pool].op !== "global_avg_pool") return null;
+  const features = traced[layers[pool].inputs[0]];
+  const { weights } = model.record(last);
+  if (!features || !weights) return null;
+  const [height, width, C] = features.shape;
+  const row = weightsOf(weights, layers[last].shape[0], C, index);
+  const values = new Float32Array(height * width);
+  for (let p = 0; p < values.length; p++)
+    for (let c = 0; c < C; c++) values[p] += features.values[p * C + c] * row.weight(c);
+  return { height, width, values };
+}

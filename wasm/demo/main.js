@@ -1,0 +1,212 @@
+// The page: a model, something it looks at, and what it says.
+import { LiteNet } from "../litenet.js";
+import { classMap } from "./inside.js";
+import * as maps from "./maps.js";
+import { Paper } from "./paper.js";
+import * as steps from "./steps.js";
+
+const at = (id) => document.getElementById(id);
+let model = null;
+let source = null; // a picture or video other than the paper
+let traced = null;
+let step = 0;
+let due = false;
+let filming = null; // the camera's stream
+
+const paper = new Paper(at("paper"), () => {
+  source = null;
+  soon();
+});
+
+// The answer follows a change once for each frame.
+function soon() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    look();
+  });
+}
+
+function look() {
+  if (!model) return;
+  if (!source && paper.empty && model.info.picture) return rest();
+  try {
+    const given = model.info.picture ? source ?? paper.canvas : new Float32Array(model.info.inputElements);
+    const answer = model.predict(given, { top: 10 });
+    tell(answer);
+    const start = performance.now();
+    traced = model.trace(given);
+    maps.draw(at("maps"), traced);
+    if (performance.now() - start < 100 || !filming) walk();
+    heat(answer);
+    trouble("");
+  } catch (error) {
+    trouble(error.message);
+  }
+}
+
+function rest() {
+  at("answer").textContent = "Draw something.";
+  at("scores").replaceChildren();
+  at("maps").replaceChildren();
+  at("step").replaceChildren();
+  at("heat").getContext("2d").clearRect(0, 0, 280, 280);
+  traced = null;
+}
+
+function tell(answer) {
+  const text = answer.top
+    ? `${answer.label}, ${(100 * answer.probability).toFixed(1)} %`
+    : answer.values
+      ? Array.from(answer.values.slice(0, 4), (v) => v.toPrecision(4)).join("  ")
+      : Object.keys(answer.outputs).join(", ");
+  if (at("answer").textContent !== text) at("answer").textContent = text;
+  at("timing").textContent = `${answer.milliseconds.toFixed(2)} ms from picture to answer, ${model.info.kernels} kernels`;
+  const rows = (answer.top ?? []).map(({ label, probability }) => {
+    const row = document.createElement("li");
+    const bar = Object.assign(document.createElement("span"), { className: "bar" });
+    bar.style.width = `${100 * probability}%`;
+    row.append(
+      Object.assign(document.createElement("span"), { textContent: label, title: label }),
+      bar,
+      Object.assign(document.createElement("span"), { className: "number", textContent: `${(100 * probability).toFixed(1)} %` })
+    );
+    return row;
+  });
+  at("scores").replaceChildren(...rows);
+}
+
+function walk() {
+  if (!traced) return;
+  step = Math.min(step, traced.length - 1);
+  const which = at("which");
+  which.max = traced[step].values.length - 1;
+  const value = Math.min(Math.max(Math.trunc(which.valueAsNumber) || 0, 0), which.max);
+  const input = { shape: model.info.inputShape, values: model.info.picture ? model.prepare(source ?? paper.canvas) : new Float32Array(model.info.inputElements) };
+  steps.show(at("step"), model, traced, input, step, value);
+  at("back").disabled = step === 0;
+  at("next").disabled = step === traced.length - 1;
+}
+
+function heat(answer) {
+  const canvas = at("heat");
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  if (!at("show-heat").checked || answer.index === undefined) return;
+  const found = classMap(model, traced, answer.index);
+  if (!found) return trouble("This net keeps no map of where: it needs global average pooling before its last layer.");
+  const image = new ImageData(found.width, found.height);
+  const largest = found.values.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
+  found.values.forEach((v, p) => image.data.set([...maps.color(v, largest).slice(0, 3), (140 * Math.abs(v)) / largest], 4 * p));
+  const small = new OffscreenCanvas(found.width, found.height);
+  small.getContext("2d").putImageData(image, 0, 0);
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+}
+
+async function open(given, name) {
+  const progress = at("progress");
+  progress.hidden = false;
+  try {
+    const loaded = await LiteNet.load(given, {
+      onProgress: ({ loaded: bytes, total }) => (total ? (progress.value = bytes / total) : progress.removeAttribute("value")),
+    });
+    model?.dispose();
+    model = loaded;
+    step = 0;
+    const { info } = model;
+    at("about").textContent =
+      `${info.name ?? name}: ${info.inputShape.join(" × ")} in, ${info.outputs.map((o) => o.shape.join(" × ")).join(" and ")} out, ` +
+      `${info.operators} layers, ${(info.macs / 1e6).toFixed(2)} million multiplications, ${(info.weightsBytes / 1024).toFixed(0)} KB of weights`;
+    at("in-title").textContent = name.startsWith("digits") || /mnist/.test(info.name ?? "") ? "Draw a digit" : "Show it something";
+    trouble("");
+    rest();
+    look();
+  } catch (error) {
+    trouble(error.message);
+    if (!model) at("answer").textContent = "No model yet.";
+  }
+  progress.hidden = true;
+}
+
+async function showPicture(file) {
+  try {
+    const bitmap = await createImageBitmap(file);
+    await film(false);
+    paper.show(bitmap, bitmap.width, bitmap.height);
+    source = bitmap; // the net sees it whole, the paper shows it small
+    soon();
+  } catch {
+    trouble(`${file.name} is no picture that this browser can read.`);
+  }
+}
+
+async function film(on) {
+  const video = at("camera");
+  if (!on) {
+    filming?.getTracks().forEach((track) => track.stop());
+    filming = null;
+  } else
+    try {
+      filming = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+      video.srcObject = filming;
+      await video.play();
+      source = video;
+      frame();
+    } catch (error) {
+      filming = null;
+      trouble(`There is no picture from a camera (${error.message}); allow it, or open a picture.`);
+    }
+  video.hidden = !filming;
+  at("film").setAttribute("aria-pressed", String(Boolean(filming)));
+}
+
+function frame() {
+  if (!filming) return;
+  source = at("camera");
+  look();
+  requestAnimationFrame(frame);
+}
+
+function trouble(text) {
+  at("trouble").textContent = text;
+}
+
+async function take(file) {
+  if (file.type.startsWith("image/")) return showPicture(file);
+  return open(file, file.name);
+}
+
+at("clear").addEventListener("click", () => film(false).then(() => paper.clear()));
+at("film").addEventListener("click", () => film(!filming));
+at("picture").addEventListener("change", ({ target }) => target.files[0] && showPicture(target.files[0]));
+at("bin").addEventListener("change", ({ target }) => target.files[0] && open(target.files[0], target.files[0].name));
+at("show-heat").addEventListener("change", look);
+at("which").addEventListener("input", walk);
+at("back").addEventListener("click", () => {
+  step--;
+  at("which").value = 0;
+  walk();
+});
+at("next").addEventListener("click", () => {
+  step++;
+  at("which").value = 0;
+  walk();
+});
+at("selftest").addEventListener("click", () => {
+  try {
+    model.selfTest();
+    trouble("The self-test passes: this browser computes what the exporter did.");
+  } catch (error) {
+    trouble(error.message);
+  }
+});
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  const file = event.dataTransfer.files[0];
+  if (file) take(file);
+});
+
+const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
+open(new URL(wanted, location.href), wanted);

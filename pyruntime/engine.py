@@ -79,7 +79,7 @@ class InferenceEngine:
             self.name, data = os.fspath(model), _map(Path(model))
         contents = ffi.from_buffer(data)  # keeps data alive
         self._model = ffi.new("ln_model *")
-        status = lib.ln_open(self._model, contents, len(contents))
+        status = lib.ln_fast_open(self._model, contents, len(contents))
         if status != lib.LN_OK:
             raise ModelError(f"{self.name}: {_explain(self._model)}", status)
         try:

@@ -7,6 +7,7 @@ memory that nothing has written is NaN.
 import re
 import shutil
 import subprocess
+import zlib
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ import bins
 import cbuild
 import numpy as np
 import pytest
+from c_jobs import BUILDS as BUILDS_OF
 from c_jobs import MACHINES, NAMES, Job, Result, job, one_op, run
 from closeness import assert_close
 from test_c_ops import BIG, jobs
@@ -189,6 +191,26 @@ def test_every_finite_half_reaches_the_fast_sums_exactly(kernels, tmp_path):
         assert (got.y.reshape(j.want.shape) == j.want).all(), j.what
 
 
+# ---------------------------------------------------------------- the checksum
+
+CHECKED = [0, 1, 15, 16, 63, 64, 127, 128, 129, 191, 192, 1000, 8191, 16384]  # bytes
+
+
+def checksums(compiler: str, sanitize: bool, flags: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> None:
+    sources = [cbuild.TESTS_C / "crc_driver.c", *cbuild.core(), *cbuild.fast()]
+    driver = cbuild.program("crc_driver", sources, compiler, sanitize, ("-DLN_TEST_FAST", *flags))
+    for n in CHECKED:
+        data = np.random.default_rng(n).integers(0, 256, n, np.uint8).tobytes()
+        done = subprocess.run([*command, driver], input=data, capture_output=True, check=True)
+        assert done.stdout.decode() == f"{zlib.crc32(data):08x}\n"
+
+
+@pytest.mark.parametrize("build", ["gcc", "gcc-O3", "clang-O3"])
+def test_the_checksum_by_instructions_made_for_it_is_that_of_zip(build):
+    compiler, sanitize, flags = BUILDS_OF[build]
+    checksums(compiler, sanitize, flags)
+
+
 # ---------------------------------------------------------------- other processors, emulated
 
 
@@ -211,6 +233,13 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
     for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_checksum_of_an_emulated_processor_is_that_of_zip(machine):
+    on_machine(machine)
+    compiler, flags, command, _ = MACHINES[machine]
+    checksums(compiler, False, flags, command)
 
 
 # ---------------------------------------------------------------- the binding

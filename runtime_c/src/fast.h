@@ -84,6 +84,9 @@ typedef struct ln_kernels {
 
 extern const ln_kernels ln_kernels_sse2, ln_kernels_avx2, ln_kernels_avx512, ln_kernels_neon, ln_kernels_wasm;
 
+/* As ln_crc32, by instructions made for it where this processor has them. */
+uint32_t ln_fast_crc32(uint32_t crc, const void *data, size_t len);
+
 /* The set for this number on this processor; NULL if it has none. */
 const ln_kernels *ln_kernels_for(int kernels);
 

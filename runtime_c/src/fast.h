@@ -55,7 +55,7 @@ typedef struct ln_wino {
     uint32_t tiles_down, tiles_right;
     uint32_t pool;           /* 1: the largest of each 2 x 2 outputs is stored */
     ln_finish finish;
-    const float *weights;    /* [point][panel of 16][C][16] */
+    const float *weights;    /* [point][panel of 16][C][16], ln_wino_step floats from point to point */
     const float *bias;       /* [O] */
 } ln_wino;
 
@@ -70,8 +70,9 @@ typedef struct ln_kernels {
     /* the same for one row that lies in one piece */
     void (*vector)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t panel,
                    uint32_t panel_end);
-    /* panels of a 3 x 3 convolution to out[point][panel][C][16], for those panels */
-    void (*wino_weights)(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out);
+    /* panels [panel, panel_end) of a 3 x 3 convolution to out, as ln_wino has them */
+    void (*wino_weights)(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out, uint32_t panel,
+                         uint32_t panel_end);
     /* tiles [tile, tile_end), channels of the panels [panel, panel_end); scratch: ln_wino_scratch floats */
     void (*wino)(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t tile, uint32_t tile_end,
                  uint32_t panel, uint32_t panel_end);
@@ -89,6 +90,13 @@ uint32_t ln_fast_crc32(uint32_t crc, const void *data, size_t len);
 
 /* The set for this number on this processor; NULL if it has none. */
 const ln_kernels *ln_kernels_for(int kernels);
+
+/* Floats from one point's weights to the next's: C * O is mostly a power of two, and the same weight of all points, made
+ * together, would be in one set of the cache. */
+static inline size_t ln_wino_step(uint32_t C, uint32_t O)
+{
+    return (size_t)C * O + LN_PANEL;
+}
 
 static inline uint64_t ln_wino_scratch(const ln_wino *p) /* floats */
 {

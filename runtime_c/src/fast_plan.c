@@ -206,23 +206,47 @@ static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
                           : (pool ? "winograd 4x4, pooled" : "winograd 4x4");
 }
 
+/* Into how many parts the work is cut. Several a thread, so that one that wakes late, or shares its processor, does
+ * fewer; but each so large that waking a thread, tens of microseconds, is little beside the whole. */
+enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
+enum { LEAST_TO_SPLIT = 1 << 18 }; /* floats of transformed weights */
+
+typedef struct transform { /* of one layer's weights */
+    const builder *b;
+    const ln_step *s;
+    float *out;
+    uint32_t parts;
+} transform;
+
+static void transform_part(void *job, uint32_t index, uint32_t worker)
+{
+    const transform *t = job;
+    const ln_wino *p = &t->s->wino;
+    const uint32_t panels = p->O / LN_PANEL;
+    (void)worker;
+    t->b->kernels->wino_weights(p->m, t->s->call.w, t->s->call.op.weight_dtype == LN_F16, p->C, p->O, t->out,
+                                panels * index / t->parts, panels * (index + 1) / t->parts);
+}
+
 static void prepare_weights(builder *b, ln_step *s)
 {
     const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
-    const uint32_t f16 = s->call.op.weight_dtype == LN_F16;
-    float *weights = take(b, (uint64_t)points * C * O * sizeof(float)), *bias = take(b, (uint64_t)O * sizeof(float));
+    const uint64_t floats = points * (uint64_t)ln_wino_step(C, O);
+    float *weights = take(b, floats * sizeof(float)), *bias = take(b, (uint64_t)O * sizeof(float));
 
     if (b->memory == NULL) return;
-    b->kernels->wino_weights(s->wino.m, s->call.w, f16, C, O, weights);
+    transform all = {b, s, weights, 1};
+    if (b->pool && floats >= LEAST_TO_SPLIT) {
+        all.parts = O / LN_PANEL < PARTS_A_THREAD * b->pool->threads ? O / LN_PANEL : PARTS_A_THREAD * b->pool->threads;
+        b->pool->run(b->pool, all.parts, transform_part, &all);
+    } else {
+        transform_part(&all, 0, 0);
+    }
     for (uint32_t o = 0; o < O; o += LN_PANEL)
         ln_read_weights(s->call.w, s->call.op.weight_dtype, (size_t)o * (9 * C + 1), bias + o, LN_PANEL);
     s->wino.weights = weights;
     s->wino.bias = bias;
 }
-
-/* Into how many parts the work is cut. Several a thread, so that one that wakes late, or shares its processor, does
- * fewer; but each so large that waking a thread, tens of microseconds, is little beside the whole. */
-enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
 
 static uint32_t parts_of(const builder *b, const ln_step *s)
 {

@@ -148,7 +148,8 @@ INLINE void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const f
 INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, float *scratch, uint32_t first,
                        uint32_t end, uint32_t panel, uint32_t panel_end)
 {
-    const uint32_t points = (uint32_t)((m + 2) * (m + 2)), panels = p->O / LN_PANEL;
+    const uint32_t points = (uint32_t)((m + 2) * (m + 2));
+    const size_t weights_step = ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
     const tile t = {1, 1, p->C, 0, 0, LN_PANEL, 0, -LN_INFINITE, LN_INFINITE};
     float *zeros = scratch, *in = scratch + p->C;
@@ -171,7 +172,7 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
                 n = (count - i + tiles - 1) / tiles;
                 for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
                 for (uint32_t q = panel; q < panel_end; q++) {
-                    const float *w = p->weights + ((size_t)point * panels + q) * p->C * LN_PANEL;
+                    const float *w = p->weights + point * weights_step + (size_t)q * p->C * LN_PANEL;
                     float *to = out + point * out_step + i * out_row + q * LN_PANEL;
                     for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
                         WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row);
@@ -189,11 +190,12 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
     else wino_tiles(p, 4, x, y, scratch, first, end, panel, panel_end);
 }
 
-INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out)
+INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out,
+                            uint32_t panel, uint32_t panel_end)
 {
     const int n = m + 2;
-    const size_t step = (size_t)O * C; /* floats from point to point */
-    for (uint32_t q = 0; q < O / LN_PANEL; q++)
+    const size_t step = ln_wino_step(C, O);
+    for (uint32_t q = panel; q < panel_end; q++)
         for (uint32_t c = 0; c < C; c++)
             for (int j = 0; j < LN_PANEL; j += LANES) {
                 vf h[LN_WINO_POINTS], g[3], t[6];
@@ -220,8 +222,9 @@ INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_
             }
 }
 
-static void wino_weights(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out)
+static void wino_weights(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out, uint32_t panel,
+                         uint32_t panel_end)
 {
-    if (m == 2) wino_weights_of(2, w, f16, C, O, out);
-    else wino_weights_of(4, w, f16, C, O, out);
+    if (m == 2) wino_weights_of(2, w, f16, C, O, out, panel, panel_end);
+    else wino_weights_of(4, w, f16, C, O, out, panel, panel_end);
 }

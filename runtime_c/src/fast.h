@@ -17,15 +17,19 @@ enum {
 
 #define LN_INFINITE ln_float_of(0x7F800000u) /* clamping between it and its negative changes nothing */
 
-/* What happens to a sum before it is stored: an activation, of which clamping is done in passing. */
+/* What happens to a sum before it is stored: an activation, of which clamping is done in passing; then what the operators
+ * do that were joined. */
 typedef struct ln_finish {
     uint32_t act; /* LN_ACT_*; LN_ACT_NONE where clamping is all */
     float alpha, lo, hi;
+    const float *slopes;  /* of a prelu, one a channel; NULL: none */
+    const float *other;   /* is added: a tensor of the output's shape, known when a step runs; NULL: none */
+    float sum_lo, sum_hi; /* clamp that sum */
 } ln_finish;
 
 static inline ln_finish ln_finish_of(uint32_t act, float alpha)
 {
-    ln_finish f = {act, alpha, -LN_INFINITE, LN_INFINITE};
+    ln_finish f = {act, alpha, -LN_INFINITE, LN_INFINITE, NULL, NULL, -LN_INFINITE, LN_INFINITE};
     if (act == LN_ACT_RELU || act == LN_ACT_RELU6) {
         f.act = LN_ACT_NONE;
         f.lo = 0.0f;
@@ -79,6 +83,8 @@ typedef struct ln_kernels {
 
     /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
     float (*spin)(uint32_t rounds);
+    /* as the core's, with a finish of its own, which adds nothing */
+    void (*depthwise)(const ln_call *c, const ln_finish *finish);
     /* The rest as the core's operators, with x, y and w of c set. */
     void (*run[LN_OP_END])(const ln_call *c); /* NULL: the portable one */
 } ln_kernels;
@@ -119,16 +125,18 @@ typedef struct ln_work { /* one run */
     ln_pool *pool;        /* NULL: none */
 } ln_work;
 
-typedef struct ln_step { /* one operator, or a convolution and its pooling as one */
+typedef struct ln_step { /* one operator, or several as one */
     void (*run)(const struct ln_step *s, const ln_work *work, const float *x, float *y);
     const char *algorithm;
     const ln_kernels *kernels;
-    ln_place x[4], y;
+    ln_place x[4], y, other;  /* other: what is added to the result; meaningless where `adds` is 0 */
+    uint32_t adds;
+    uint32_t count;           /* operators that this is */
     uint64_t scratch_bytes;   /* of all workers */
     size_t worker_scratch;    /* floats from one worker's to the next's */
     uint64_t cycles;          /* a rough estimate of what it takes one thread */
     uint32_t parts;           /* that the work is cut into where there are threads: 1 if it is too little */
-    ln_call call;             /* of the operator; of the first of two */
+    ln_call call;             /* of the operator, of several the first */
     void (*op)(const ln_call *c);
     ln_product product;
     uint32_t rows, groups;
@@ -145,7 +153,7 @@ typedef struct ln_plan {
     ln_pool *pool;
     size_t bytes;             /* of the plan with all that belongs to it */
     ln_step *step;            /* one an operator */
-    ln_step *joined;          /* for operator i: i and i+1 as one; run NULL: they are not joined */
+    ln_step *joined;          /* for operator i: it and some that follow as one; run NULL: they are not joined */
 } ln_plan;
 
 static inline const ln_plan *ln_plan_of(const ln_model *m)
@@ -164,6 +172,7 @@ ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *ou
 /* The ways to run a step. */
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_product(const ln_step *s, const ln_work *work, const float *x, float *y);
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *y);

@@ -136,6 +136,15 @@ static void plan_embed(ln_step *s)
     s->scratch_bytes = (uint64_t)s->rows * p->K * sizeof(float);
 }
 
+static void plan_depthwise(ln_step *s)
+{
+    ln_depthwise_conv2d_attrs a;
+    ln_depthwise_conv2d_decode(s->call.op.attrs, &a);
+    s->product.finish = ln_finish_of(s->call.op.activation, a.alpha);
+    s->run = ln_step_depthwise;
+    s->algorithm = "vectors";
+}
+
 /* The spans of a convolution: taps of a kernel row are one where they see memory without a gap. */
 static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
 {
@@ -265,15 +274,16 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     s->y = place_of(b->m, s->call.op.output);
     s->product.f16 = s->call.op.weight_dtype == LN_F16;
     s->product.n_u = s->product.n_v = s->product.Wo = 1;
-    s->groups = 1;
+    s->groups = s->count = 1;
     s->op = b->kernels->run[id] ? b->kernels->run[id] : core_run[id];
     s->run = ln_step_op;
     s->algorithm = b->kernels->run[id] ? "vectors" : "portable";
     if (id == LN_OP_LINEAR) plan_linear(s);
     if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
     if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
+    if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(s);
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
-    if (s->run != ln_step_op && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
+    if (s->product.K && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
     s->parts = parts_of(b, s);
     if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
         s->run = ln_step_op;
@@ -282,23 +292,31 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     }
 }
 
-/* ---- a convolution and its pooling as one */
+/* ---- several operators as one: what follows a sum is done before it is stored */
+
+typedef struct follow { /* what was found to follow */
+    uint32_t count;     /* operators, the first included */
+    uint32_t pool, adds, other; /* other: the tensor that is added */
+    uint32_t act;       /* LN_ACT_*, where an operator of its own activates, else the first's own */
+    float alpha;
+    const float *slopes;
+    ln_finish sum;      /* lo and hi: what clamps the sum */
+} follow;
 
 static int overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats)
 {
     return a->base == b->base && a->at < b->at + b_floats && b->at < a->at + a_floats;
 }
 
-/* Is operator i a convolution whose output only operator i+1 sees, which keeps the largest of each 2 x 2? */
-static int pools(const builder *b, uint32_t i, const ln_step *s)
+static int is_clamp(uint32_t act)
+{
+    return act == LN_ACT_NONE || act == LN_ACT_RELU || act == LN_ACT_RELU6;
+}
+
+static int halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
 {
     ln_maxpool2d_attrs a;
-    ln_call next;
-    if (i + 1 >= b->m->op_count || s->call.op.id != LN_OP_CONV2D || s->run == ln_step_op) return 0;
-    ln_load_call(b->m, i + 1, &next);
-    if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != s->call.op.output) return 0;
-    if (s->call.out.is_output || s->call.out.last != i + 1) return 0;
-    ln_maxpool2d_decode(next.op.attrs, &a);
+    ln_maxpool2d_decode(c->op.attrs, &a);
     for (int k = 0; k < 2; k++)
         if (a.kernel_size[k] != 2 || a.stride[k] != 2) return 0;
     for (int k = 0; k < 4; k++)
@@ -306,23 +324,98 @@ static int pools(const builder *b, uint32_t i, const ln_step *s)
     return 1;
 }
 
+/* Takes up operator c, the next one, if it can be done as part of the step; the order is that of ln_finish. */
+static int takes(follow *f, const ln_call *c, uint32_t before, const ln_step *s)
+{
+    const int depthwise = s->run == ln_step_depthwise, bare = f->act == LN_ACT_NONE && f->count == 1;
+    switch (c->op.id) {
+    case LN_OP_PRELU:
+        if (f->slopes || f->adds || f->pool || (depthwise && !is_clamp(f->act))) return 0;
+        f->slopes = ln_floats(c->w);
+        return 1;
+    case LN_OP_ACTIVATION: {
+        ln_activation_attrs a;
+        ln_activation_decode(c->op.attrs, &a);
+        if (f->adds && is_clamp(c->op.activation) && f->sum.lo == -LN_INFINITE && f->sum.hi == LN_INFINITE) {
+            f->sum = ln_finish_of(c->op.activation, 0.0f);
+            return 1;
+        }
+        if (!bare || (depthwise && !is_clamp(c->op.activation))) return 0;
+        f->act = c->op.activation;
+        f->alpha = a.alpha;
+        return 1;
+    }
+    case LN_OP_ADD:
+        if (f->adds || f->pool || depthwise || !is_clamp(c->op.activation)) return 0;
+        if (c->op.inputs[0] == c->op.inputs[1]) return 0;
+        f->adds = 1;
+        f->other = c->op.inputs[c->op.inputs[0] == before];
+        f->sum = ln_finish_of(c->op.activation, 0.0f);
+        return 1;
+    case LN_OP_MAXPOOL2D:
+        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !halves(c)) return 0;
+        f->pool = 1;
+        return 1;
+    default: return 0;
+    }
+}
+
+/* What follows operator i and is all that sees its output, or the output of one that was taken up before. */
+static follow what_follows(const builder *b, uint32_t i, const ln_step *s)
+{
+    follow f = {1, 0, 0, 0, s->call.op.activation, 0.0f, NULL, s->product.finish};
+    ln_tensor y = s->call.out;
+    uint32_t before = s->call.op.output;
+    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op) return f;
+    for (uint32_t k = i + 1; k < b->m->op_count && !y.is_output && y.last == k; k++) {
+        ln_call next;
+        ln_load_call(b->m, k, &next);
+        if (!takes(&f, &next, before, s)) break;
+        f.count++;
+        y = next.out;
+        before = next.op.output;
+    }
+    return f;
+}
+
+/* Operator i and those that follow as one step, or a step that does nothing where they cannot be one. */
 static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
-    ln_op next;
+    const follow f = what_follows(b, i, alone);
     const int choice = b->choice;
-    ln_get_op(b->m, i + 1, &next);
-    b->choice = alone->run == ln_step_wino ? (int)alone->wino.m : LN_DIRECT; /* as alone, with the same weights */
-    plan_op(b, i, 1, s);
-    b->choice = choice;
-    s->y = place_of(b->m, next.output);
-    s->wino.weights = alone->wino.weights;
-    s->wino.bias = alone->wino.bias;
+    ln_step made;
+    ln_op last;
     ln_tensor y;
-    ln_get_tensor(b->m, next.output, &y);
-    if (overlap(&s->y, y.elements, &s->x[0], s->call.in[0].elements) && s->framed.C == 0) {
-        s->detour = y.elements;
-        s->scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
+
+    *s = (ln_step){0};
+    if (f.count == 1) return;
+    b->choice = alone->run == ln_step_wino ? (int)alone->wino.m : LN_DIRECT; /* as alone, with the same weights */
+    plan_op(b, i, f.pool, &made);
+    b->choice = choice;
+    if (made.run == ln_step_op) return;
+    ln_get_op(b->m, i + f.count - 1, &last);
+    ln_get_tensor(b->m, last.output, &y);
+    made.y = place_of(b->m, last.output);
+    made.count = f.count;
+    made.adds = f.adds;
+    if (f.adds) {
+        made.other = place_of(b->m, f.other);
+        if (overlap(&made.y, y.elements, &made.other, y.elements) && made.y.at != made.other.at) return;
     }
+    ln_finish *finish = &made.product.finish;
+    if (f.act != alone->call.op.activation) *finish = ln_finish_of(f.act, f.alpha);
+    made.call.op.activation = (uint8_t)f.act;
+    finish->slopes = f.slopes;
+    finish->sum_lo = f.sum.lo;
+    finish->sum_hi = f.sum.hi;
+    made.wino.finish = *finish;
+    made.wino.weights = alone->wino.weights;
+    made.wino.bias = alone->wino.bias;
+    if (overlap(&made.y, y.elements, &made.x[0], made.call.in[0].elements) && made.framed.C == 0) {
+        made.detour = y.elements;
+        made.scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
+    }
+    *s = made;
 }
 
 static void build(builder *b)
@@ -341,8 +434,7 @@ static void build(builder *b)
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
         plan_op(b, i, 0, s);
         if (s->run == ln_step_wino) prepare_weights(b, s);
-        *j = (ln_step){0};
-        if (pools(b, i, s)) plan_joined(b, i, s, j);
+        plan_joined(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;

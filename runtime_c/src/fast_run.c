@@ -38,21 +38,35 @@ static void frame(const ln_window *g, size_t pixel, const float *x, float *to)
     }
 }
 
+static float *place(const ln_place *p, const ln_work *work)
+{
+    return work->base[p->base] + p->at;
+}
+
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     ln_call c = s->call;
     c.x[0] = x;
-    for (uint32_t k = 1; k < c.op.n_inputs; k++) c.x[k] = work->base[s->x[k].base] + s->x[k].at;
+    for (uint32_t k = 1; k < c.op.n_inputs; k++) c.x[k] = place(&s->x[k], work);
     c.y = y;
     if (c.op.scratch_bytes) c.scratch = work->base[LN_AT_ARENA] + c.op.scratch_at / sizeof(float);
     s->op(&c);
+}
+
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    ln_call c = s->call;
+    (void)work;
+    c.x[0] = x;
+    c.y = y;
+    s->kernels->depthwise(&c, &s->product.finish);
 }
 
 /* ---- work that can be cut into parts: by rows where there are enough of them, else by panels of channels */
 
 typedef struct shared { /* what all parts of one step see */
     const ln_step *s;
-    const float *x;
+    const float *x, *other;
     float *y, *scratch;
     uint32_t parts;
 } shared;
@@ -60,7 +74,8 @@ typedef struct shared { /* what all parts of one step see */
 static void share_out(const ln_step *s, const ln_work *work, const float *x, float *y, float *scratch,
                       void (*part)(void *job, uint32_t index, uint32_t worker))
 {
-    shared all = {s, x, y, scratch, s->parts};
+    const float *other = s->adds ? place(&s->other, work) : NULL;
+    shared all = {s, x, other, y, scratch, s->parts};
     if (work->pool && s->parts > 1) {
         work->pool->run(work->pool, s->parts, part, &all);
         return;
@@ -100,8 +115,11 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
         const uint8_t *w = s->call.w + g * s->group_w;
         const float *x = all->x + g * s->group_x;
         float *y = all->y + g * s->group_y;
-        if (panel < whole) s->kernels->product(&s->product, w, x, y, row, row_end, panel, whole);
-        if (whole < panel_end) narrow->product(&s->product, w, x, y, row, row_end, whole, panel_end);
+        ln_product p = s->product;
+        if (p.finish.slopes) p.finish.slopes += g * s->group_y;
+        if (all->other) p.finish.other = all->other + g * s->group_y;
+        if (panel < whole) s->kernels->product(&p, w, x, y, row, row_end, panel, whole);
+        if (whole < panel_end) narrow->product(&p, w, x, y, row, row_end, whole, panel_end);
     }
 }
 
@@ -121,7 +139,9 @@ static void vector_part(void *job, uint32_t index, uint32_t worker)
     (void)worker;
     part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
     const ln_kernels *k = all->s->product.f16 && all->s->kernels->narrow ? all->s->kernels->narrow : all->s->kernels;
-    k->vector(&all->s->product, all->s->call.w, all->x, all->y, panel, end);
+    ln_product p = all->s->product;
+    p.finish.other = all->other;
+    k->vector(&p, all->s->call.w, all->x, all->y, panel, end);
 }
 
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -132,12 +152,13 @@ void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float
 static void wino_part(void *job, uint32_t index, uint32_t worker)
 {
     const shared *all = job;
-    const ln_wino *p = &all->s->wino;
-    uint32_t tile = 0, tile_end = p->tiles_down * p->tiles_right, panel = 0, panel_end = p->O / LN_PANEL;
+    ln_wino p = all->s->wino;
+    uint32_t tile = 0, tile_end = p.tiles_down * p.tiles_right, panel = 0, panel_end = p.O / LN_PANEL;
+    p.finish.other = all->other;
     if (tile_end >= 2 * LN_WINO_BLOCK) part_of(tile_end, 1, index, all->parts, &tile, &tile_end);
     else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     if (tile < tile_end && panel < panel_end)
-        all->s->kernels->wino(p, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile, tile_end, panel,
+        all->s->kernels->wino(&p, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile, tile_end, panel,
                               panel_end);
 }
 
@@ -162,11 +183,6 @@ void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float 
             for (size_t c = 0; c < C; c++) row[c * P + p] = x[p * C + c];
     if (s->rows == 1) ln_step_vector(s, work, row, y);
     else ln_step_product(s, work, row, y);
-}
-
-static float *place(const ln_place *p, const ln_work *work)
-{
-    return work->base[p->base] + p->at;
 }
 
 static void run_step(const ln_step *s, const ln_work *work)
@@ -195,7 +211,8 @@ ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *ou
     for (uint32_t i = 0; i < m->op_count; i++) {
         const ln_step *s = &plan->step[i];
         if (after == NULL && plan->joined[i].run) {
-            run_step(&plan->joined[i++], &work);
+            run_step(&plan->joined[i], &work);
+            i += plan->joined[i].count - 1;
             continue;
         }
         run_step(s, &work);

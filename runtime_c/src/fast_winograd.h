@@ -112,12 +112,14 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const uint32_t most = (uint32_t)m >> shift, i0 = ti * most, j0 = tj * most;
     const uint32_t rows = Ho - i0 < most ? Ho - i0 : most, columns = Wo - j0 < most ? Wo - j0 : most;
     const vf lo = SPLAT(p->finish.lo), hi = SPLAT(p->finish.hi);
-    y += ((size_t)i0 * Wo + j0) * p->O;
+    const vf sum_lo = SPLAT(p->finish.sum_lo), sum_hi = SPLAT(p->finish.sum_hi);
+    const size_t corner = ((size_t)i0 * Wo + j0) * p->O;
 
     for (uint32_t o = first; o < end; o += LANES) {
         float r[16 * LANES];
         outputs_from_points(m, from + o, step, LOAD(p->bias + o), lo, hi, r);
         activate(p->finish.act, p->finish.alpha, r, (size_t)(m * m) * LANES);
+        if (p->finish.slopes) prelu_rows(p->finish.slopes + o, r, LANES, (size_t)(m * m), LANES);
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < columns; j++) {
                 const float *s = r + ((i << shift) * (uint32_t)m + (j << shift)) * LANES;
@@ -125,7 +127,9 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
                 if (shift)
                     v = larger(larger(v, LOAD(s + LANES)),
                                larger(LOAD(s + m * LANES), LOAD(s + (m + 1) * LANES)));
-                STORE(y + ((size_t)i * Wo + j) * p->O + o, v);
+                const size_t to = corner + ((size_t)i * Wo + j) * p->O + o;
+                if (p->finish.other) v = BELOW(sum_hi, ABOVE(sum_lo, v + LOAD(p->finish.other + to)));
+                STORE(y + to, v);
             }
     }
 }

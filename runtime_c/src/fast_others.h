@@ -224,7 +224,7 @@ static void run_layernorm(const ln_call *c)
 /* ---- depthwise convolution. A tile is some positions side by side, of one panel of 16 channels, or one position at
  * an edge, of some panels: either way there are several sums under way, which hides the latency of a multiply-add. */
 
-enum { DEPTHWISE_TAPS = 64, TOGETHER = LANES == 4 ? 2 : 4 };
+enum { TOGETHER = LANES == 4 ? 2 : 4 };
 
 typedef struct depthwise {
     ln_window g;
@@ -387,25 +387,22 @@ static void depthwise_panels(depthwise d, const ln_call *c, size_t first, size_t
     }
 }
 
-static void run_depthwise_conv2d(const ln_call *c, const ln_finish *f)
+static void run_depthwise_conv2d(const ln_call *c, const ln_window *g, const ln_finish *f)
 {
-    ln_depthwise_conv2d_attrs a;
-    ln_depthwise_conv2d_decode(c->op.attrs, &a);
-    const ln_window g = ln_window_of(c, a.kernel_size, a.stride, a.padding, a.dilation);
-    const size_t taps = (size_t)(g.kh * g.kw), C = (size_t)g.C, whole = C / LN_PANEL;
-    if (taps > DEPTHWISE_TAPS) {
+    const size_t taps = (size_t)(g->kh * g->kw), C = (size_t)g->C, whole = C / LN_PANEL;
+    if (taps > LN_DEPTHWISE_TAPS) {
         ln_depthwise_conv2d_run(c);
         if (f->slopes) prelu_rows(f->slopes, c->y, C, c->out.elements / C, C);
         return;
     }
-    depthwise d = {g, *f, NULL, f->slopes, (1 + taps) * LN_PANEL, 0};
+    depthwise d = {*g, *f, NULL, f->slopes, (1 + taps) * LN_PANEL, 0};
     const int in_place = c->op.weight_dtype == LN_F32;
     if (in_place && whole) {
         d.w = ln_floats(c->w);
         depthwise_panels(d, c, 0, whole);
     }
     for (size_t q = in_place ? whole : 0; q * LN_PANEL < C; q++) { /* panels whose weights are widened first */
-        float w[(DEPTHWISE_TAPS + 1) * LN_PANEL];
+        float w[(LN_DEPTHWISE_TAPS + 1) * LN_PANEL];
         const size_t live = C - q * LN_PANEL < LN_PANEL ? C - q * LN_PANEL : LN_PANEL, width = (live + 3) / 4 * 4;
         for (size_t t = 0; t <= taps; t++) {
             for (size_t k = width; k < LN_PANEL; k++) w[t * LN_PANEL + k] = 0.0f;

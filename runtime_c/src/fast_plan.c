@@ -1,22 +1,11 @@
 /* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
  * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
  * the first time, by ln_fast_bytes, only to count. */
-#include "fast.h"
+#include "fast_plan.h"
 
 /* ---- memory */
 
-typedef struct builder {
-    const ln_model *m;
-    const ln_kernels *kernels;
-    int choice;          /* LN_CHOOSE, or what a test asks for */
-    ln_pool *pool;
-    uint8_t *memory;     /* NULL: counting */
-    uint64_t used;       /* bytes of it */
-    uint64_t scratch;    /* the most that a step needs */
-    uint64_t cycles;     /* of all steps */
-} builder;
-
-static void *take(builder *b, uint64_t bytes)
+void *ln_plan_take(ln_builder *b, uint64_t bytes)
 {
     void *at = b->memory ? b->memory + b->used : NULL;
     b->used += (bytes + 63) & ~(uint64_t)63;
@@ -25,7 +14,7 @@ static void *take(builder *b, uint64_t bytes)
 
 /* ---- places */
 
-static ln_place place_of(const ln_model *m, uint32_t index)
+ln_place ln_plan_place(const ln_model *m, uint32_t index)
 {
     ln_tensor t;
     ln_place p = {LN_AT_ARENA, 0};
@@ -47,23 +36,23 @@ static ln_place place_of(const ln_model *m, uint32_t index)
 /* Estimated cycles of both. A kernel multiplies and adds 16 values a cycle, or 8 with the smallest vectors. To transform
  * costs as much as some multiply-adds for each value of each point. Weights come from the third cache, or where there
  * are too many from memory, at some bytes a cycle, partly while the kernel computes; F(4,3) has four times as many. */
-enum { TRANSFORM = 7, SECOND_CACHE = 1 << 19, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 };
+enum { TRANSFORM = 7, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 };
 
-static uint64_t cycles_of(const builder *b, uint64_t macs, uint64_t weights)
+static uint64_t cycles_of(const ln_builder *b, uint64_t macs, uint64_t weights)
 {
     const uint64_t computing = macs / (b->kernels->lanes == 4 ? 8 : 16), bytes = 4 * weights;
     const uint64_t bytes_a_cycle = b->m->weights_bytes > THIRD_CACHE ? MEMORY_BYTES : THIRD_BYTES;
-    const uint64_t reading = bytes < SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
+    const uint64_t reading = bytes < LN_SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
     return computing > reading ? computing + reading / 4 : reading + computing / 4;
 }
 
-static uint64_t direct_cycles(const builder *b, const ln_step *s)
+static uint64_t direct_cycles(const ln_builder *b, const ln_step *s)
 {
     const uint64_t weights = (uint64_t)s->product.K * s->product.O * s->groups;
     return cycles_of(b, s->rows * weights, weights);
 }
 
-static uint64_t wino_cycles(const builder *b, const ln_wino *w)
+static uint64_t wino_cycles(const ln_builder *b, const ln_wino *w)
 {
     const uint64_t points = (uint64_t)(w->m + 2) * (w->m + 2), tiles = (uint64_t)w->tiles_down * w->tiles_right;
     const uint64_t weights = (uint64_t)w->C * w->O;
@@ -140,13 +129,14 @@ static void plan_depthwise(ln_step *s)
 {
     ln_depthwise_conv2d_attrs a;
     ln_depthwise_conv2d_decode(s->call.op.attrs, &a);
+    s->window = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
     s->product.finish = ln_finish_of(s->call.op.activation, a.alpha);
     s->run = ln_step_depthwise;
     s->algorithm = "vectors";
 }
 
 /* The spans of a convolution: taps of a kernel row are one where they see memory without a gap. */
-static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
+static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
 {
     ln_conv2d_attrs a;
     ln_conv2d_decode(s->call.op.attrs, &a);
@@ -221,7 +211,7 @@ enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_T
 enum { LEAST_TO_SPLIT = 1 << 18 }; /* floats of transformed weights */
 
 typedef struct transform { /* of one layer's weights */
-    const builder *b;
+    const ln_builder *b;
     const ln_step *s;
     float *out;
     uint32_t parts;
@@ -237,11 +227,11 @@ static void transform_part(void *job, uint32_t index, uint32_t worker)
                                 panels * index / t->parts, panels * (index + 1) / t->parts);
 }
 
-static void prepare_weights(builder *b, ln_step *s)
+static void prepare_weights(ln_builder *b, ln_step *s)
 {
     const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
     const uint64_t floats = points * (uint64_t)ln_wino_step(C, O);
-    float *weights = take(b, floats * sizeof(float)), *bias = take(b, (uint64_t)O * sizeof(float));
+    float *weights = ln_plan_take(b, floats * sizeof(float)), *bias = ln_plan_take(b, (uint64_t)O * sizeof(float));
 
     if (b->memory == NULL) return;
     transform all = {b, s, weights, 1};
@@ -257,21 +247,21 @@ static void prepare_weights(builder *b, ln_step *s)
     s->wino.bias = bias;
 }
 
-static uint32_t parts_of(const builder *b, const ln_step *s)
+uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s)
 {
     if (b->pool == NULL || s->cycles < LEAST_TO_SHARE) return 1;
     const uint64_t worth = s->cycles / LEAST_PART, most = (uint64_t)PARTS_A_THREAD * b->pool->threads;
     return worth < most ? (uint32_t)worth : (uint32_t)most;
 }
 
-static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
+void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
 {
     *s = (ln_step){0};
     ln_load_call(b->m, i, &s->call);
     const uint16_t id = s->call.op.id;
     s->kernels = b->kernels;
-    for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = place_of(b->m, s->call.op.inputs[k]);
-    s->y = place_of(b->m, s->call.op.output);
+    for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = ln_plan_place(b->m, s->call.op.inputs[k]);
+    s->y = ln_plan_place(b->m, s->call.op.output);
     s->product.f16 = s->call.op.weight_dtype == LN_F16;
     s->product.n_u = s->product.n_v = s->product.Wo = 1;
     s->groups = s->count = 1;
@@ -284,7 +274,7 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(s);
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
     if (s->product.K && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
-    s->parts = parts_of(b, s);
+    s->parts = ln_plan_parts(b, s);
     if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
         s->run = ln_step_op;
         s->scratch_bytes = 0;
@@ -292,149 +282,24 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     }
 }
 
-/* ---- several operators as one: what follows a sum is done before it is stored */
-
-typedef struct follow { /* what was found to follow */
-    uint32_t count;     /* operators, the first included */
-    uint32_t pool, adds, other; /* other: the tensor that is added */
-    uint32_t act;       /* LN_ACT_*, where an operator of its own activates, else the first's own */
-    float alpha;
-    const float *slopes;
-    ln_finish sum;      /* lo and hi: what clamps the sum */
-} follow;
-
-static int overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats)
-{
-    return a->base == b->base && a->at < b->at + b_floats && b->at < a->at + a_floats;
-}
-
-static int is_clamp(uint32_t act)
-{
-    return act == LN_ACT_NONE || act == LN_ACT_RELU || act == LN_ACT_RELU6;
-}
-
-static int halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
-{
-    ln_maxpool2d_attrs a;
-    ln_maxpool2d_decode(c->op.attrs, &a);
-    for (int k = 0; k < 2; k++)
-        if (a.kernel_size[k] != 2 || a.stride[k] != 2) return 0;
-    for (int k = 0; k < 4; k++)
-        if (a.padding[k] != 0) return 0;
-    return 1;
-}
-
-/* Takes up operator c, the next one, if it can be done as part of the step; the order is that of ln_finish. */
-static int takes(follow *f, const ln_call *c, uint32_t before, const ln_step *s)
-{
-    const int depthwise = s->run == ln_step_depthwise, bare = f->act == LN_ACT_NONE && f->count == 1;
-    switch (c->op.id) {
-    case LN_OP_PRELU:
-        if (f->slopes || f->adds || f->pool || (depthwise && !is_clamp(f->act))) return 0;
-        f->slopes = ln_floats(c->w);
-        return 1;
-    case LN_OP_ACTIVATION: {
-        ln_activation_attrs a;
-        ln_activation_decode(c->op.attrs, &a);
-        if (f->adds && is_clamp(c->op.activation) && f->sum.lo == -LN_INFINITE && f->sum.hi == LN_INFINITE) {
-            f->sum = ln_finish_of(c->op.activation, 0.0f);
-            return 1;
-        }
-        if (!bare || (depthwise && !is_clamp(c->op.activation))) return 0;
-        f->act = c->op.activation;
-        f->alpha = a.alpha;
-        return 1;
-    }
-    case LN_OP_ADD:
-        if (f->adds || f->pool || depthwise || !is_clamp(c->op.activation)) return 0;
-        if (c->op.inputs[0] == c->op.inputs[1]) return 0;
-        f->adds = 1;
-        f->other = c->op.inputs[c->op.inputs[0] == before];
-        f->sum = ln_finish_of(c->op.activation, 0.0f);
-        return 1;
-    case LN_OP_MAXPOOL2D:
-        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !halves(c)) return 0;
-        f->pool = 1;
-        return 1;
-    default: return 0;
-    }
-}
-
-/* What follows operator i and is all that sees its output, or the output of one that was taken up before. */
-static follow what_follows(const builder *b, uint32_t i, const ln_step *s)
-{
-    follow f = {1, 0, 0, 0, s->call.op.activation, 0.0f, NULL, s->product.finish};
-    ln_tensor y = s->call.out;
-    uint32_t before = s->call.op.output;
-    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op) return f;
-    for (uint32_t k = i + 1; k < b->m->op_count && !y.is_output && y.last == k; k++) {
-        ln_call next;
-        ln_load_call(b->m, k, &next);
-        if (!takes(&f, &next, before, s)) break;
-        f.count++;
-        y = next.out;
-        before = next.op.output;
-    }
-    return f;
-}
-
-/* Operator i and those that follow as one step, or a step that does nothing where they cannot be one. */
-static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
-{
-    const follow f = what_follows(b, i, alone);
-    const int choice = b->choice;
-    ln_step made;
-    ln_op last;
-    ln_tensor y;
-
-    *s = (ln_step){0};
-    if (f.count == 1) return;
-    b->choice = alone->run == ln_step_wino ? (int)alone->wino.m : LN_DIRECT; /* as alone, with the same weights */
-    plan_op(b, i, f.pool, &made);
-    b->choice = choice;
-    if (made.run == ln_step_op) return;
-    ln_get_op(b->m, i + f.count - 1, &last);
-    ln_get_tensor(b->m, last.output, &y);
-    made.y = place_of(b->m, last.output);
-    made.count = f.count;
-    made.adds = f.adds;
-    if (f.adds) {
-        made.other = place_of(b->m, f.other);
-        if (overlap(&made.y, y.elements, &made.other, y.elements) && made.y.at != made.other.at) return;
-    }
-    ln_finish *finish = &made.product.finish;
-    if (f.act != alone->call.op.activation) *finish = ln_finish_of(f.act, f.alpha);
-    made.call.op.activation = (uint8_t)f.act;
-    finish->slopes = f.slopes;
-    finish->sum_lo = f.sum.lo;
-    finish->sum_hi = f.sum.hi;
-    made.wino.finish = *finish;
-    made.wino.weights = alone->wino.weights;
-    made.wino.bias = alone->wino.bias;
-    if (overlap(&made.y, y.elements, &made.x[0], made.call.in[0].elements) && made.framed.C == 0) {
-        made.detour = y.elements;
-        made.scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
-    }
-    *s = made;
-}
-
-static void build(builder *b)
+static void build(ln_builder *b)
 {
     ln_plan counting;
     ln_step spare[2];
     const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
-    ln_plan *made = take(b, sizeof counting);
+    ln_plan *made = ln_plan_take(b, sizeof counting);
     if (made == NULL) made = &counting;
     made->head.run = ln_fast_run;
     made->kernels = b->kernels;
     made->pool = b->pool;
-    made->step = take(b, list);
-    made->joined = take(b, list);
+    made->step = ln_plan_take(b, list);
+    made->joined = ln_plan_take(b, list);
     for (uint32_t i = 0; i < b->m->op_count; i++) {
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
-        plan_op(b, i, 0, s);
+        ln_plan_op(b, i, 0, s);
         if (s->run == ln_step_wino) prepare_weights(b, s);
-        plan_joined(b, i, s, j);
+        ln_plan_joined(b, i, s, j);
+        ln_plan_chain(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;
@@ -443,7 +308,7 @@ static void build(builder *b)
 
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
 {
-    builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
     build(&b);
     return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
@@ -455,7 +320,7 @@ ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
-    builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
     build(&b);
     ((ln_plan *)memory)->bytes = need;
     m->fast = memory;
@@ -475,7 +340,7 @@ ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory,
 
 uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
 {
-    builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
     build(&b);
     return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;

@@ -19,6 +19,7 @@ import pytest
 from c_jobs import BUILDS as BUILDS_OF
 from c_jobs import MACHINES, NAMES, Job, Result, job, one_op, run
 from closeness import assert_close
+from joined_nets import BLOCKS, Net, joined
 from test_c_ops import BIG, jobs
 
 from litenet.pyruntime import InferenceEngine, ModelError
@@ -26,7 +27,7 @@ from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.ops import OPS, activations
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
-CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4 = 0, 1, 2, 4  # as in runtime_c/src/fast.h
+CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS = 0, 1, 2, 4, 8  # as in runtime_c/src/fast.h
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]  # clang takes minutes over these files with its sanitizers
 PLAIN = BUILDS[0]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
@@ -139,6 +140,44 @@ def test_a_convolution_and_its_pooling_run_as_one_with_the_same_bits(choice, ker
         todo.append(Job(f"pooled {seed}", "", net.bytes(0), x, net.definition(x), 0, 0))
     for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
         assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS])
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("build", [PLAIN, "clang-O3"])
+def test_what_follows_a_layer_runs_with_it_and_gives_the_same_bits(build, kind, choice, kernels, tmp_path):
+    """The driver compares with the operators run one by one, bit by bit; here the definition is beside it."""
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for seed in range(60)]
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        try:
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
+        except AssertionError as error:
+            raise AssertionError(f"{j.what}: {error}") from None
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, CHAINS])
+def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(choice, kernels, tmp_path):
+    todo = []
+    with np.errstate(invalid="ignore"):
+        nan = np.float32(np.inf) - np.float32(np.inf)  # the one that this processor makes
+    for seed in range(20):
+        net = Net((9, 8, 16), seed)
+        skip = net.add("conv2d", out_channels=16, kernel_size=3, padding=1, activation="relu")
+        net.add("conv2d", out_channels=32, kernel_size=1)
+        net.add("prelu")
+        net.add("depthwise_conv2d", kernel_size=3, padding=1)
+        net.add("prelu")
+        net.add("conv2d", out_channels=16, kernel_size=1)
+        net.add("add", len(net.shapes) - 1, skip, activation=net.pick(("none", "relu", "relu6")))
+        x = net.rng.standard_normal(net.shapes[0]).astype(np.float32)
+        x[tuple(net.rng.integers(0, net.shapes[0], (3, 3)).T)] = nan, np.inf, -np.inf
+        todo.append(net.job(f"special {seed}", x))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        assert np.isnan(j.want).any()
+        assert np.isfinite(j.want).any()
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-3, err_msg=j.what)
 
 
 # ---------------------------------------------------------------- extremes

@@ -37,8 +37,8 @@ class Net:
     def pick(self, values: Any) -> Any:
         return values[int(self.rng.integers(len(values)))]
 
-    def job(self, what: str, x: np.ndarray | None = None) -> Job:
-        """x None: random numbers."""
+    def job(self, what: str, x: np.ndarray | None = None, places: list[int] | None = None) -> Job:
+        """x None: random numbers; places None: as close as can be."""
         if x is None:
             x = self.rng.standard_normal(self.shapes[0]).astype(np.float32)
         values, ops = [x[None].astype(np.float64)], []
@@ -51,7 +51,7 @@ class Net:
             with np.errstate(all="ignore"):
                 values.append(forward(op, a, {**w, **dict(zip(names, (values[t] for t in inputs), strict=True))}))
             ops.append(OpRec(op, inputs, i + 1, a, pack(op, a, w, "f32")))
-        places, last = self._places(), len(self.shapes) - 1
+        places, last = places or self._places(), len(self.shapes) - 1
         tensors = [TensorRec(s, offset=places[t], input=t == 0, output=t == last) for t, s in enumerate(self.shapes)]
         return Job(what, "", Model(tensors, ops), x, values[-1][0], 0, 0)
 

@@ -22,6 +22,7 @@ from closeness import assert_close
 from joined_nets import BLOCKS, Net, joined
 from test_c_ops import BIG, jobs
 
+from litenet.exporter.format import write
 from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.ops import OPS, activations
@@ -157,6 +158,38 @@ def test_what_follows_a_layer_runs_with_it_and_gives_the_same_bits(build, kind, 
 
 
 @pytest.mark.parametrize("kernels", HERE)
+def test_a_sum_that_would_be_written_over_what_is_added_later_is_not_joined(kernels, tmp_path):
+    net = Net((6, 5, 16), 1)
+    other = net.add("conv2d", out_channels=16, kernel_size=1)
+    net.add("conv2d", 0, out_channels=16, kernel_size=1)
+    net.add("add", 2, other)
+    net.add("activation", activation="relu")
+    net.add("batchnorm")
+    size = 4 * 6 * 5 * 16
+    j = net.job("shifted", places=[0, 0, 16 + size, 16 + 2 * size, 16, 0])  # the activation's 16 bytes behind `other`
+    (got,) = run(PLAIN, [j], tmp_path, fast=(HERE[kernels], DIRECT))
+    assert_close(got.y.reshape(j.want.shape), j.want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_chain_over_a_large_image_gives_the_same_bits_in_parts(threads):
+    net = Net((96, 96, 3), 2)
+    net.add("conv2d", out_channels=32, kernel_size=3, padding=1)
+    net.add("prelu")
+    net.add("depthwise_conv2d", kernel_size=3, padding=1, activation="relu6")
+    net.add("conv2d", out_channels=48, kernel_size=1)
+    net.add("depthwise_conv2d", kernel_size=5, stride=2, padding=2)
+    net.add("conv2d", out_channels=20, kernel_size=1)
+    j = net.job("large")
+    file = write(j.model)
+    alone = InferenceEngine(file, threads=1)
+    y = alone.predict(j.x)
+    assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
+    assert (alone.trace(j.x)[-1].array == y).all()
+    assert (InferenceEngine(file, threads=threads).predict(j.x) == y).all()
+
+
+@pytest.mark.parametrize("kernels", HERE)
 @pytest.mark.parametrize("choice", [DIRECT, CHAINS])
 def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(choice, kernels, tmp_path):
     todo = []
@@ -272,6 +305,10 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
     for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for kind in BLOCKS for seed in range(15)]
+    for choice in (WINOGRAD_4, CHAINS):
+        for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, choice)), todo, strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -1,6 +1,6 @@
-"""Random nets with what the fast runtime does as one step: convolutions of all kinds, and behind them prelu, sums with an
-earlier tensor, activations, pools. Tensors lie as close in the arena as the format lets them, over dead ones, and over
-an input where an operator may write in place: what is joined must not read what it has already written over."""
+"""Random nets with what the fast runtime does as one step: convolutions of all kinds, and behind them prelu, sums with
+an earlier tensor, activations, pools. Tensors lie as close in the arena as the format lets them, over dead ones, and
+over an input where an operator may write in place: what is joined must not read what it has already written over."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 from . import preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
-from .kernels import HUGE_PAGE, pages, prepare
+from .kernels import pages, prepare
 from .preprocess import Preprocessing
 
 from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
@@ -80,7 +80,7 @@ class InferenceEngine:
             self.name, data = os.fspath(model), _map(Path(model))
         contents = ffi.from_buffer(data)  # keeps data alive
         self._model = ffi.new("ln_model *")
-        status = lib.ln_open(self._model, contents, len(contents))
+        status = lib.ln_fast_open(self._model, contents, len(contents))
         if status != lib.LN_OK:
             raise ModelError(f"{self.name}: {_explain(self._model)}", status)
         try:
@@ -99,6 +99,7 @@ class InferenceEngine:
         self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
+        self._arenas.append(self._take_arena())
 
     # running
 
@@ -314,10 +315,7 @@ class InferenceEngine:
         try:
             return self._arenas.pop()
         except IndexError:
-            if self._arena_bytes >= HUGE_PAGE:
-                return pages(self._arena_bytes)
-            keep = ffi.new("uint8_t[]", self._arena_bytes + 63)
-            return keep, keep + -int(ffi.cast("uintptr_t", keep)) % 64
+            return pages(max(self._arena_bytes, 1))
 
     def _as_input(self, x: Any) -> np.ndarray:
         """x as contiguous float32 of input_shape, or of that with a batch in front."""

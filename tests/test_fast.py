@@ -7,6 +7,7 @@ memory that nothing has written is NaN.
 import re
 import shutil
 import subprocess
+import zlib
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,16 +16,19 @@ import bins
 import cbuild
 import numpy as np
 import pytest
+from c_jobs import BUILDS as BUILDS_OF
 from c_jobs import MACHINES, NAMES, Job, Result, job, one_op, run
 from closeness import assert_close
+from joined_nets import BLOCKS, Net, joined
 from test_c_ops import BIG, jobs
 
+from litenet.exporter.format import write
 from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.ops import OPS, activations
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
-CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4 = 0, 1, 2, 4  # as in runtime_c/src/fast.h
+CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS = 0, 1, 2, 4, 8  # as in runtime_c/src/fast.h
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]  # clang takes minutes over these files with its sanitizers
 PLAIN = BUILDS[0]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
@@ -139,6 +143,76 @@ def test_a_convolution_and_its_pooling_run_as_one_with_the_same_bits(choice, ker
         assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS])
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("build", [PLAIN, "clang-O3"])
+def test_what_follows_a_layer_runs_with_it_and_gives_the_same_bits(build, kind, choice, kernels, tmp_path):
+    """The driver compares with the operators run one by one, bit by bit; here the definition is beside it."""
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for seed in range(60)]
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        try:
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
+        except AssertionError as error:
+            raise AssertionError(f"{j.what}: {error}") from None
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_a_sum_that_would_be_written_over_what_is_added_later_is_not_joined(kernels, tmp_path):
+    net = Net((6, 5, 16), 1)
+    other = net.add("conv2d", out_channels=16, kernel_size=1)
+    net.add("conv2d", 0, out_channels=16, kernel_size=1)
+    net.add("add", 2, other)
+    net.add("activation", activation="relu")
+    net.add("batchnorm")
+    size = 4 * 6 * 5 * 16
+    j = net.job("shifted", places=[0, 0, 16 + size, 16 + 2 * size, 16, 0])  # the activation's 16 bytes behind `other`
+    (got,) = run(PLAIN, [j], tmp_path, fast=(HERE[kernels], DIRECT))
+    assert_close(got.y.reshape(j.want.shape), j.want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_chain_over_a_large_image_gives_the_same_bits_in_parts(threads):
+    net = Net((96, 96, 3), 2)
+    net.add("conv2d", out_channels=32, kernel_size=3, padding=1)
+    net.add("prelu")
+    net.add("depthwise_conv2d", kernel_size=3, padding=1, activation="relu6")
+    net.add("conv2d", out_channels=48, kernel_size=1)
+    net.add("depthwise_conv2d", kernel_size=5, stride=2, padding=2)
+    net.add("conv2d", out_channels=20, kernel_size=1)
+    j = net.job("large")
+    file = write(j.model)
+    alone = InferenceEngine(file, threads=1)
+    y = alone.predict(j.x)
+    assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
+    assert (alone.trace(j.x)[-1].array == y).all()
+    assert (InferenceEngine(file, threads=threads).predict(j.x) == y).all()
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [DIRECT, CHAINS])
+def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(choice, kernels, tmp_path):
+    todo = []
+    with np.errstate(invalid="ignore"):
+        nan = np.float32(np.inf) - np.float32(np.inf)  # the one that this processor makes
+    for seed in range(20):
+        net = Net((9, 8, 16), seed)
+        skip = net.add("conv2d", out_channels=16, kernel_size=3, padding=1, activation="relu")
+        net.add("conv2d", out_channels=32, kernel_size=1)
+        net.add("prelu")
+        net.add("depthwise_conv2d", kernel_size=3, padding=1)
+        net.add("prelu")
+        net.add("conv2d", out_channels=16, kernel_size=1)
+        net.add("add", len(net.shapes) - 1, skip, activation=net.pick(("none", "relu", "relu6")))
+        x = net.rng.standard_normal(net.shapes[0]).astype(np.float32)
+        x[tuple(net.rng.integers(0, net.shapes[0], (3, 3)).T)] = nan, np.inf, -np.inf
+        todo.append(net.job(f"special {seed}", x))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        assert np.isnan(j.want).any()
+        assert np.isfinite(j.want).any()
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-3, err_msg=j.what)
+
+
 # ---------------------------------------------------------------- extremes
 
 
@@ -189,6 +263,26 @@ def test_every_finite_half_reaches_the_fast_sums_exactly(kernels, tmp_path):
         assert (got.y.reshape(j.want.shape) == j.want).all(), j.what
 
 
+# ---------------------------------------------------------------- the checksum
+
+CHECKED = [0, 1, 15, 16, 63, 64, 127, 128, 129, 191, 192, 1000, 8191, 16384]  # bytes
+
+
+def checksums(compiler: str, sanitize: bool, flags: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> None:
+    sources = [cbuild.TESTS_C / "crc_driver.c", *cbuild.core(), *cbuild.fast()]
+    driver = cbuild.program("crc_driver", sources, compiler, sanitize, ("-DLN_TEST_FAST", *flags))
+    for n in CHECKED:
+        data = np.random.default_rng(n).integers(0, 256, n, np.uint8).tobytes()
+        done = subprocess.run([*command, driver], input=data, capture_output=True, check=True)
+        assert done.stdout.decode() == f"{zlib.crc32(data):08x}\n"
+
+
+@pytest.mark.parametrize("build", ["gcc", "gcc-O3", "clang-O3"])
+def test_the_checksum_by_instructions_made_for_it_is_that_of_zip(build):
+    compiler, sanitize, flags = BUILDS_OF[build]
+    checksums(compiler, sanitize, flags)
+
+
 # ---------------------------------------------------------------- other processors, emulated
 
 
@@ -211,6 +305,17 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
     for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for kind in BLOCKS for seed in range(15)]
+    for choice in (WINOGRAD_4, CHAINS):
+        for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, choice)), todo, strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_checksum_of_an_emulated_processor_is_that_of_zip(machine):
+    on_machine(machine)
+    compiler, flags, command, _ = MACHINES[machine]
+    checksums(compiler, False, flags, command)
 
 
 # ---------------------------------------------------------------- the binding

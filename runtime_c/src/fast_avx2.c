@@ -23,6 +23,7 @@ typedef int32_t vi __attribute__((vector_size(32)));
 #define MADD(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ABOVE(floor, x) _mm256_max_ps(floor, x)
 #define BELOW(ceiling, x) _mm256_min_ps(ceiling, x)
+#define PRELU(v, slope) _mm256_blendv_ps((v) * (slope), v, _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_GT_OQ))
 #define FIRST(n) _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
 #define LOAD_FIRST(p, n) _mm256_maskload_ps(p, FIRST(n))
 #define STORE_FIRST(p, v, n) _mm256_maskstore_ps(p, FIRST(n), v)

@@ -25,6 +25,7 @@ typedef int32_t vi __attribute__((vector_size(64)));
 #define MADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ABOVE(floor, x) _mm512_max_ps(floor, x)
 #define BELOW(ceiling, x) _mm512_min_ps(ceiling, x)
+#define PRELU(v, slope) _mm512_mask_mul_ps(v, _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NGT_UQ), v, slope)
 #define FIRST(n) ((__mmask16)((1u << (n)) - 1))
 #define LOAD_FIRST(p, n) _mm512_maskz_loadu_ps(FIRST(n), p)
 #define STORE_FIRST(p, v, n) _mm512_mask_storeu_ps(p, FIRST(n), v)

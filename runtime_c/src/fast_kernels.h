@@ -8,6 +8,7 @@
  *     MADD(a,b,c)          a * b + c, rounded once or twice
  *     ABOVE(floor,x)       x < floor ? floor : x, a NaN in x stays;   BELOW(ceiling,x) likewise
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
+ *     PRELU(v,slope)       v where it is above 0, else v * slope; where not defined, several instructions do it
  *     FETCH(p)             a hint that p will be read soon; may be nothing
  *     ROWS                 rows of the register tile;   COLUMNS  its vectors side by side
  *
@@ -38,6 +39,8 @@ typedef struct tile { /* what a register tile is told; the spans as in ln_produc
 } tile;
 
 #include "fast_math.h"
+
+#include "fast_finish.h"
 
 #define WEIGHT float
 #define NAMED(name) name##_f32

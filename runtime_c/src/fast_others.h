@@ -135,6 +135,17 @@ static void run_batchnorm(const ln_call *c)
     }
 }
 
+static void run_prelu(const ln_call *c)
+{
+    const size_t C = c->in[0].dims[c->in[0].rank - 1], n = c->out.elements;
+    const float *slopes = ln_floats(c->w);
+    for (size_t r = 0; r < n; r += C)
+        for (size_t k = 0; k < C; k += LANES) {
+            const vf v = load_some(c->x[0] + r + k, C - k);
+            store_some(c->y + r + k, PRELU(v, load_some(slopes + k, C - k)), C - k);
+        }
+}
+
 static void run_softmax(const ln_call *c)
 {
     const size_t C = c->in[0].dims[c->in[0].rank - 1], rows = c->in[0].elements / C, whole = C / LANES * LANES;
@@ -213,12 +224,13 @@ static void run_layernorm(const ln_call *c)
 /* ---- depthwise convolution. A tile is some positions side by side, of one panel of 16 channels, or one position at
  * an edge, of some panels: either way there are several sums under way, which hides the latency of a multiply-add. */
 
-enum { DEPTHWISE_TAPS = 64, TOGETHER = LANES == 4 ? 2 : 4 };
+enum { TOGETHER = LANES == 4 ? 2 : 4 };
 
 typedef struct depthwise {
     ln_window g;
     ln_finish f;
     const float *w; /* of the tile's first panel: biases, then the taps */
+    const float *slopes; /* of a prelu, for the tile's first panel; NULL: none */
     size_t panel;   /* weights from one panel to the next */
     size_t live;    /* channels of a panel that is not full, 0: all are */
 } depthwise;
@@ -265,7 +277,8 @@ INLINE void depthwise_tile(const depthwise *d, ln_taps u, ln_taps v, const float
     for (int m = 0; m < R; m++) {
         UNROLL
         for (int i = 0; i < P * PANEL_VECTORS; i++) {
-            const vf value = BELOW(hi, ABOVE(lo, s[m * P * PANEL_VECTORS + i]));
+            vf value = BELOW(hi, ABOVE(lo, s[m * P * PANEL_VECTORS + i]));
+            if (d->slopes) value = PRELU(value, LOAD(d->slopes + i * LANES));
             float *to = y + (size_t)m * C + i * LANES;
             if (full) STORE(to, value);
             else if (d->live > (size_t)(i * LANES)) store_some(to, value, d->live - (size_t)(i * LANES));
@@ -299,7 +312,14 @@ static void depthwise_threes(const depthwise *d, ln_taps u, ln_taps v, const flo
             }
         }
         UNROLL
-        for (int m = 0; m < THREES; m++) STORE(y + (size_t)m * C + k, BELOW(hi, ABOVE(lo, s[m])));
+        for (int m = 0; m < THREES; m++) s[m] = BELOW(hi, ABOVE(lo, s[m]));
+        if (d->slopes) {
+            const vf slope = LOAD(d->slopes + k);
+            UNROLL
+            for (int m = 0; m < THREES; m++) s[m] = PRELU(s[m], slope);
+        }
+        UNROLL
+        for (int m = 0; m < THREES; m++) STORE(y + (size_t)m * C + k, s[m]);
     }
 }
 
@@ -332,7 +352,7 @@ static void depthwise_panels(depthwise d, const ln_call *c, size_t first, size_t
 {
     const ln_window *g = &d.g;
     const size_t C = (size_t)g->C;
-    const float *w = d.w;
+    const float *w = d.w, *slopes = d.slopes;
     const int threes = g->kw == 3 && g->sw == 1 && g->dw == 1 && d.live == 0;
     for (int32_t i = 0; i < g->Ho; i++) {
         const int32_t top = i * g->sh - g->top;
@@ -353,6 +373,7 @@ static void depthwise_panels(depthwise d, const ln_call *c, size_t first, size_t
             float *y = c->y + ((size_t)i * (size_t)g->Wo + (size_t)j) * C + first;
             for (size_t p = 0, n; p < panels; p += n) {
                 d.w = w + p * d.panel;
+                if (slopes) d.slopes = slopes + p * LN_PANEL;
                 n = count == 1 && panels - p >= TOGETHER ? TOGETHER : 1;
                 depthwise_of *tile_of = depthwise_deep;
                 if (many) tile_of = depthwise_threes;
@@ -366,28 +387,31 @@ static void depthwise_panels(depthwise d, const ln_call *c, size_t first, size_t
     }
 }
 
-static void run_depthwise_conv2d(const ln_call *c)
+static void run_depthwise_conv2d(const ln_call *c, const ln_window *g, const ln_finish *f)
 {
-    ln_depthwise_conv2d_attrs a;
-    ln_depthwise_conv2d_decode(c->op.attrs, &a);
-    const ln_window g = ln_window_of(c, a.kernel_size, a.stride, a.padding, a.dilation);
-    const size_t taps = (size_t)(g.kh * g.kw), C = (size_t)g.C, whole = C / LN_PANEL;
-    if (taps > DEPTHWISE_TAPS) {
+    const size_t taps = (size_t)(g->kh * g->kw), C = (size_t)g->C, whole = C / LN_PANEL;
+    if (taps > LN_DEPTHWISE_TAPS) {
         ln_depthwise_conv2d_run(c);
+        if (f->slopes) prelu_rows(f->slopes, c->y, C, c->out.elements / C, C);
         return;
     }
-    depthwise d = {g, ln_finish_of(c->op.activation, a.alpha), NULL, (1 + taps) * LN_PANEL, 0};
+    depthwise d = {*g, *f, NULL, f->slopes, (1 + taps) * LN_PANEL, 0};
     const int in_place = c->op.weight_dtype == LN_F32;
     if (in_place && whole) {
         d.w = ln_floats(c->w);
         depthwise_panels(d, c, 0, whole);
     }
     for (size_t q = in_place ? whole : 0; q * LN_PANEL < C; q++) { /* panels whose weights are widened first */
-        float w[(DEPTHWISE_TAPS + 1) * LN_PANEL];
+        float w[(LN_DEPTHWISE_TAPS + 1) * LN_PANEL];
         const size_t live = C - q * LN_PANEL < LN_PANEL ? C - q * LN_PANEL : LN_PANEL, width = (live + 3) / 4 * 4;
         for (size_t t = 0; t <= taps; t++) {
             for (size_t k = width; k < LN_PANEL; k++) w[t * LN_PANEL + k] = 0.0f;
             ln_read_weights(c->w, c->op.weight_dtype, q * d.panel + t * width, w + t * LN_PANEL, width);
+        }
+        float slopes[LN_PANEL] = {0};
+        if (f->slopes) {
+            for (size_t k = 0; k < live; k++) slopes[k] = f->slopes[q * LN_PANEL + k];
+            d.slopes = slopes;
         }
         d.w = w;
         d.live = live < LN_PANEL ? live : 0;
@@ -417,13 +441,14 @@ const ln_kernels KERNELS = {
     wino_weights,
     wino,
     spin,
+    run_depthwise_conv2d,
     {
-        [LN_OP_DEPTHWISE_CONV2D] = run_depthwise_conv2d,
         [LN_OP_MAXPOOL2D] = run_maxpool2d,
         [LN_OP_AVGPOOL2D] = run_avgpool2d,
         [LN_OP_GLOBAL_AVG_POOL] = run_global_avg_pool,
         [LN_OP_ADD] = run_add,
         [LN_OP_BATCHNORM] = run_batchnorm,
+        [LN_OP_PRELU] = run_prelu,
         [LN_OP_LAYERNORM] = run_layernorm,
         [LN_OP_SOFTMAX] = run_softmax,
         [LN_OP_ACTIVATION] = run_activation,

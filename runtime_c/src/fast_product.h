@@ -27,11 +27,14 @@ INLINE void find_rows(const ln_product *p, const float *x, uint32_t row, uint32_
     }
 }
 
-/* t rows of 16, activated where clamping was not all; of each four the largest, where they are pooled; to y. */
-static void put_rows(const ln_product *p, float *t, uint32_t rows, float *y, uint32_t live)
+/* t: rows of 16, which are channels from o on; finished where clamping was not all; of each four the largest, where
+ * they are pooled; to y[at]. */
+static void put_rows(const ln_product *p, float *t, uint32_t rows, float *y, size_t at, uint32_t o, uint32_t live)
 {
-    activate(p->finish.act, p->finish.alpha, t, (size_t)rows * LN_PANEL);
+    const ln_finish *f = &p->finish;
+    activate(f->act, f->alpha, t, (size_t)rows * LN_PANEL);
     if (p->pool) {
+        if (f->slopes) prelu_rows(f->slopes + o, t, LN_PANEL, rows, live);
         for (uint32_t m = 0; m < rows; m += 4)
             for (int j = 0; j < LN_PANEL; j += LANES) {
                 const float *s = t + m * LN_PANEL + j;
@@ -41,28 +44,37 @@ static void put_rows(const ln_product *p, float *t, uint32_t rows, float *y, uin
             }
         rows /= 4;
     }
-    for (uint32_t m = 0; m < rows; m++, y += p->y_step, t += LN_PANEL)
-        for (uint32_t j = 0; j < live; j += LANES) store_some(y + j, LOAD(t + j), live - j);
+    for (uint32_t j = 0; j < live; j += LANES) {
+        const vf slope = f->slopes && !p->pool ? load_some(f->slopes + o + j, live - j) : SPLAT(1.0f);
+        finish_rows(f, t + j, slope, f->other ? f->other + at + j : NULL, y + at + j, p->y_step, rows, live - j);
+    }
 }
 
-/* `rows` rows of one panel to y, its columns in groups of COLUMNS vectors, the last perhaps one by one. */
-static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
-                     uint32_t live)
+static int is_clamped(const ln_finish *f) /* and that is all */
 {
+    return f->act == LN_ACT_NONE && f->slopes == NULL && f->other == NULL;
+}
+
+/* `rows` rows of the panel of channels from o on to y[at], its columns in groups of COLUMNS vectors, the last perhaps one
+ * by one. */
+static void one_tile(const ln_product *p, tile *t, const float *const *x, const uint8_t *w, uint32_t rows, float *y,
+                     size_t at, uint32_t o)
+{
+    const uint32_t live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
     float kept[LN_MOST_ROWS * LN_PANEL];
-    const int plain = !p->pool && live % LANES == 0 && p->finish.act == LN_ACT_NONE; /* stored is what exists */
-    float *to = plain ? y : kept;
+    const int plain = !p->pool && live % LANES == 0 && is_clamped(&p->finish); /* stored is what exists */
+    float *to = plain ? y + at : kept;
     const size_t step = plain ? p->y_step : LN_PANEL;
 
     for (uint32_t j = 0; j < t->width;) {
         const int wide = t->width - j > (COLUMNS - 1) * LANES;
         if (p->f16)
-            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, (const uint16_t *)(const void *)w + j, to + j, step);
+            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, x, (const uint16_t *)(const void *)w + j, to + j, step);
         else
-            (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, to + j, step);
+            (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, x, (const float *)(const void *)w + j, to + j, step);
         j += wide ? COLUMNS * LANES : LANES;
     }
-    if (!plain) put_rows(p, kept, rows, y, live);
+    if (!plain) put_rows(p, kept, rows, y, at, o, live);
 }
 
 static size_t panel_bytes(const ln_product *p) /* of a panel of 16 */
@@ -104,7 +116,7 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
                 n = (rest + tiles - 1) / tiles;
                 if (p->pool) n = (n + 3) / 4 * 4;
                 if (block != most) find_rows(p, x, r, n, at);
-                one_tile(p, &t, at, w + q * each, n, y + (size_t)(p->pool ? r / 4 : r) * p->y_step + o, live);
+                one_tile(p, &t, at, w + q * each, n, y, (size_t)(p->pool ? r / 4 : r) * p->y_step + o, o);
             }
         }
     }
@@ -119,14 +131,14 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
         const uint8_t *wq = w + q * each;
         if (live + 3 < LN_PANEL) { /* a narrow panel */
             tile t = {1, 1, p->K, 0, 0, (live + 3) / 4 * 4, 1, p->finish.lo, p->finish.hi};
-            one_tile(p, &t, &x, wq, 1, y + o, live);
+            one_tile(p, &t, &x, wq, 1, y, o, o);
             continue;
         }
         float kept[LN_PANEL];
-        const int plain = live == LN_PANEL && p->finish.act == LN_ACT_NONE;
+        const int plain = live == LN_PANEL && is_clamped(&p->finish);
         float *to = plain ? y + o : kept;
         if (p->f16) vector_panel_f16((const uint16_t *)(const void *)wq, x, p->K, to, &p->finish);
         else vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
-        if (!plain) put_rows(p, kept, 1, y + o, live);
+        if (!plain) put_rows(p, kept, 1, y, o, o, live);
     }
 }

@@ -59,6 +59,8 @@ typedef struct tile { /* what a register tile is told; the spans as in ln_produc
 
 #include "fast_winograd.h"
 
+#include "fast_depthwise.h"
+
 #include "fast_others.h"
 
 #endif

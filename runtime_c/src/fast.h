@@ -10,6 +10,10 @@
 
 enum {
     LN_MOST_ROWS = 16,   /* rows of the largest register tile */
+    LN_MOST_SPANS = 256, /* of a row of a product */
+    LN_MOST_LINES = 16,  /* rows of taps of a depthwise convolution, and all of its taps */
+    LN_MOST_TAPS = 64,
+    LN_PIXEL = 2 * LN_PANEL, /* floats of a pixel of its ring */
     LN_WINO_BLOCK = 16,  /* Winograd tiles that are worked on together */
     LN_SPIN_CHAINS = 10, /* as many as the smallest register file holds */
     LN_WINO_POINTS = 36  /* of the largest Winograd tile: 6 x 6 */
@@ -59,6 +63,17 @@ typedef struct ln_wino {
     const float *bias;       /* [O] */
 } ln_wino;
 
+/* A depthwise convolution, of what lies in memory or of what a product makes for it. */
+typedef struct ln_depthwise {
+    ln_window g;
+    uint32_t dtype;          /* of the weights */
+    const uint8_t *w;
+    uint32_t width, lines;   /* pixels of a line of the ring, and its lines: LN_PIXEL floats a pixel */
+    ln_product put;          /* how a line of outputs is stored: finish, and y_step */
+    const ln_product *source; /* makes the image, g.W rows a line of it, y_step LN_PIXEL; NULL: x is the image */
+    const uint8_t *source_w;
+} ln_depthwise;
+
 typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
@@ -75,6 +90,10 @@ typedef struct ln_kernels {
     /* tiles [tile, tile_end), channels of the panels [panel, panel_end); scratch: ln_wino_scratch floats */
     void (*wino)(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t tile, uint32_t tile_end,
                  uint32_t panel, uint32_t panel_end);
+
+    /* channels of the panels [panel, panel_end); x: the image, or what its product reads; ring: its lines */
+    void (*depthwise)(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel,
+                      uint32_t panel_end);
 
     /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
     float (*spin)(uint32_t rounds);
@@ -125,6 +144,9 @@ typedef struct ln_step { /* one operator, or a convolution and its pooling as on
     ln_window framed;         /* the image is copied into a frame of framed.Ho x framed.Wo pixels; C 0: it is not */
     size_t pixel;             /* floats from one pixel of the frame to the next */
     ln_wino wino;
+    ln_depthwise depthwise;
+    ln_place aside;           /* where a joined depthwise convolution's x goes first, aside_floats; 0: nowhere */
+    size_t aside_floats;
     size_t detour;            /* floats of y, where it lies over x and so is made in scratch first; 0: it does not */
 } ln_step;
 
@@ -156,5 +178,12 @@ void ln_step_product(const ln_step *s, const ln_work *work, const float *x, floa
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *y);
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y);
+
+/* fast_plan_depthwise.c: the step for a depthwise convolution, s->call; it stays as it is where the kernels cannot. */
+void ln_plan_depthwise(ln_step *s, uint32_t threads);
+/* Makes s, the step of a product, that of the product and the depthwise convolution `next` reading what it makes:
+ * 0 if that is not possible. `between` is where the product's output would have gone. */
+int ln_plan_product_depthwise(ln_step *s, const ln_step *next, const ln_place *between, uint32_t threads);
 
 #endif

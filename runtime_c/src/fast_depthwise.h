@@ -1,184 +1,187 @@
-/* Depthwise convolution. Part of fast_kernels.h. A tile is some positions side by side, of one panel of 16 channels, or one position at
- * an edge, of some panels: either way there are several sums under way, which hides the latency of a multiply-add. */
+/* Depthwise convolution, alone or as one with the product that makes its input. Part of fast_kernels.h.
+ *
+ * Channels are worked on by two panels of 16, one pair after another, and the image of a pair by lines. Lines, with a
+ * frame of zeros around them so that a window sees no edge, wait in a ring about as large as the nearest cache: they
+ * are copied there from x, or made there by the product, and then the window moves over them. What a product makes for
+ * a depthwise convolution so never goes to memory. */
 
-enum { DEPTHWISE_TAPS = 64, TOGETHER = LANES == 4 ? 2 : 4 };
+enum { POSITIONS = 8 }; /* side by side: as many sums as hide the latency of a multiply-add */
 
-typedef struct depthwise {
-    ln_window g;
-    ln_finish f;
-    const float *w; /* of the tile's first panel: biases, then the taps */
-    size_t panel;   /* weights from one panel to the next */
-    size_t live;    /* channels of a panel that is not full, 0: all are */
-} depthwise;
+typedef struct window_taps { /* what a tile is told */
+    const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
+    int32_t kh, kw;
+    size_t right, next; /* floats from tap to tap, and from position to position */
+    float lo, hi;
+} window_taps;
 
-/* R positions, P panels, those taps of the window; x: under the first of these taps, of the first position. */
-INLINE void depthwise_tile(const depthwise *d, ln_taps u, ln_taps v, const float *x, float *y, const int R, const int P,
-                           const int full)
+/* s[m] += the three taps over the pixels that position m of R sees; two positions are SW pixels apart. */
+INLINE void three_taps(const float *x, const vf *tap, vf *s, const int R, const int SW)
 {
-    const size_t C = (size_t)d->g.C, right = (size_t)d->g.dw * C, down = (size_t)d->g.dh * (size_t)d->g.W * C;
-    const size_t next = (size_t)d->g.sw * C;
-    vf s[TOGETHER * PANEL_VECTORS];
-
     UNROLL
-    for (int p = 0; p < P; p++) {
+    for (int e = 0; e < (R - 1) * SW + 3; e++) { /* a pixel goes to all positions that see it */
+        const vf pixel = LOAD(x + e * LN_PIXEL);
         UNROLL
-        for (int k = 0; k < PANEL_VECTORS; k++) {
-            UNROLL
-            for (int m = 0; m < R; m++) s[(m * P + p) * PANEL_VECTORS + k] = LOAD(d->w + p * d->panel + k * LANES);
-        }
+        for (int v = 2; v >= 0; v--)
+            if (e >= v && (e - v) % SW == 0 && (e - v) / SW < R)
+                s[(e - v) / SW] = MADD(tap[v], pixel, s[(e - v) / SW]);
     }
-    for (int32_t a = u.first; a < u.end; a++) {
-        const float *seen = x + (size_t)(a - u.first) * down;
-        const float *w = d->w + (1 + a * d->g.kw + v.first) * LN_PANEL;
-        for (int32_t b = v.first; b < v.end; b++, seen += right, w += LN_PANEL) {
+}
+
+/* `times` times R positions, a vector of channels each, from `at` floats behind the beginning of the lines on;
+ * w: bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3 without gaps; else 0. */
+INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
+                           const int R, const int SW)
+{
+    const vf bias = LOAD(w), lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+    vf tap[9];
+    if (SW) {
+        UNROLL
+        for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
+    }
+    for (; times; times--, at += (size_t)R * t->next, y += (size_t)R * y_step) {
+        vf s[POSITIONS];
+        UNROLL
+        for (int m = 0; m < R; m++) s[m] = bias;
+        if (SW) {
             UNROLL
-            for (int p = 0; p < P; p++) {
-                UNROLL
-                for (int k = 0; k < PANEL_VECTORS; k++) {
-                    const vf tap = LOAD(w + p * d->panel + k * LANES);
+            for (int u = 0; u < 3; u++) three_taps(t->line[u] + at, tap + 3 * u, s, R, SW ? SW : 1);
+        } else {
+            const float *next_tap = w + LN_PANEL;
+            for (int32_t u = 0; u < t->kh; u++) {
+                const float *x = t->line[u] + at;
+                for (int32_t v = 0; v < t->kw; v++, next_tap += LN_PANEL, x += t->right) {
+                    const vf any = LOAD(next_tap);
                     UNROLL
-                    for (int m = 0; m < R; m++) {
-                        const float *at = seen + (size_t)m * next + p * LN_PANEL + k * LANES;
-                        const vf value = full ? LOAD(at)
-                                         : d->live > (size_t)(k * LANES) ? load_some(at, d->live - (size_t)(k * LANES))
-                                                                         : SPLAT(0.0f);
-                        s[(m * P + p) * PANEL_VECTORS + k] = MADD(tap, value, s[(m * P + p) * PANEL_VECTORS + k]);
-                    }
+                    for (int m = 0; m < R; m++) s[m] = MADD(any, LOAD(x + (size_t)m * t->next), s[m]);
                 }
             }
         }
-    }
-    const vf lo = SPLAT(d->f.lo), hi = SPLAT(d->f.hi);
-    UNROLL
-    for (int m = 0; m < R; m++) {
         UNROLL
-        for (int i = 0; i < P * PANEL_VECTORS; i++) {
-            const vf value = BELOW(hi, ABOVE(lo, s[m * P * PANEL_VECTORS + i]));
-            float *to = y + (size_t)m * C + i * LANES;
-            if (full) STORE(to, value);
-            else if (d->live > (size_t)(i * LANES)) store_some(to, value, d->live - (size_t)(i * LANES));
+        for (int m = 0; m < R; m++) STORE(y + (size_t)m * y_step, BELOW(hi, ABOVE(lo, s[m])));
+    }
+}
+
+typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times);
+
+#define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW) T(5, SW) T(6, SW) T(7, SW) T(8, SW)
+#define TILE(R, SW)                                                                                         \
+    static void depthwise_##SW##_##R(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
+                                     uint32_t times)                                                        \
+    {                                                                                                       \
+        depthwise_tile(t, at, w, y, y_step, times, R, SW);                                                  \
+    }
+TILES_FROM_1(TILE, 0)
+TILES_FROM_1(TILE, 1)
+TILES_FROM_1(TILE, 2)
+#undef TILE
+
+#define TILE(R, SW) depthwise_##SW##_##R,
+static depthwise_of *const DEPTHWISE[][POSITIONS] = {
+    {TILES_FROM_1(TILE, 0)}, {TILES_FROM_1(TILE, 1)}, {TILES_FROM_1(TILE, 2)}};
+#undef TILE
+
+/* One line of outputs, `live` channels of it; w: the weights of the first panel, `each` of a panel. */
+static void depthwise_line(const ln_depthwise *d, const window_taps *t, const float *w, size_t each, float *y,
+                           uint32_t live)
+{
+    const ln_window *g = &d->g;
+    const int threes = g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
+    depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
+    const int plain = live % LANES == 0 && d->put.finish.act == LN_ACT_NONE; /* what the tile gives is stored */
+    const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
+    const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
+    const size_t step = d->put.y_step;
+
+    for (uint32_t c = 0; plain && c < live; c += LANES) {
+        const float *wc = w + c / LN_PANEL * each + c % LN_PANEL;
+        const uint32_t j = larger_ones * (least + 1);
+        if (larger_ones) tile_for[least](t, c, wc, y + c, step, larger_ones);
+        tile_for[least - 1](t, j * t->next + c, wc, y + j * step + c, step, tiles - larger_ones);
+    }
+    for (uint32_t p = 0; !plain && p < live; p += LN_PANEL) {
+        const uint32_t rest = live - p < LN_PANEL ? live - p : LN_PANEL;
+        float kept[POSITIONS * LN_PANEL];
+        for (uint32_t j = 0, k = 0, n; k < tiles; k++, j += n) {
+            n = least + (k < larger_ones);
+            for (uint32_t c = 0; c < rest; c += LANES)
+                tile_for[n - 1](t, j * t->next + p + c, w + p / LN_PANEL * each + c, kept + c, LN_PANEL, 1);
+            put_rows(&d->put, kept, n, y + j * step + p, rest);
         }
     }
 }
 
-/* THREES positions of a window three wide that moves by one: what is read for one serves the next two as well. */
-enum { THREES = LANES == 16 ? 8 : 4 };
-
-static void depthwise_threes(const depthwise *d, ln_taps u, ln_taps v, const float *x, float *y)
+static void put_zeros(float *y, size_t n)
 {
-    const size_t C = (size_t)d->g.C, down = (size_t)d->g.dh * (size_t)d->g.W * C;
-    const vf lo = SPLAT(d->f.lo), hi = SPLAT(d->f.hi);
-    (void)v; /* all three */
-    for (int k = 0; k < LN_PANEL; k += LANES) {
-        const float *seen = x + k, *w = d->w + (1 + u.first * 3) * LN_PANEL + k;
-        vf s[THREES];
-        UNROLL
-        for (int m = 0; m < THREES; m++) s[m] = LOAD(d->w + k);
-        for (int32_t a = u.first; a < u.end; a++, seen += down, w += 3 * LN_PANEL) {
-            const vf w0 = LOAD(w), w1 = LOAD(w + LN_PANEL), w2 = LOAD(w + 2 * LN_PANEL);
-            vf in[THREES + 2];
-            UNROLL
-            for (int m = 0; m < THREES + 2; m++) in[m] = LOAD(seen + (size_t)m * C);
-            UNROLL
-            for (int m = 0; m < THREES; m++) {
-                s[m] = MADD(w0, in[m], s[m]);
-                s[m] = MADD(w1, in[m + 1], s[m]);
-                s[m] = MADD(w2, in[m + 2], s[m]);
-            }
-        }
-        UNROLL
-        for (int m = 0; m < THREES; m++) STORE(y + (size_t)m * C + k, BELOW(hi, ABOVE(lo, s[m])));
-    }
+    for (size_t k = 0; k < n; k += LANES) STORE(y + k, SPLAT(0.0f));
 }
 
-typedef void depthwise_of(const depthwise *d, ln_taps u, ln_taps v, const float *x, float *y);
-
-#define DEPTHWISE(name, R, P, full)                                                                       \
-    static void name(const depthwise *d, ln_taps u, ln_taps v, const float *x, float *y)                 \
-    {                                                                                                    \
-        depthwise_tile(d, u, v, x, y, R, P, full);                                                       \
-    }
-DEPTHWISE(depthwise_full_1, 1, 1, 1)
-DEPTHWISE(depthwise_full_2, 2, 1, 1)
-DEPTHWISE(depthwise_some_1, 1, 1, 0)
-DEPTHWISE(depthwise_some_2, 2, 1, 0)
-DEPTHWISE(depthwise_deep, 1, TOGETHER, 1)
-#if LANES > 4
-DEPTHWISE(depthwise_full_3, 3, 1, 1)
-DEPTHWISE(depthwise_full_4, 4, 1, 1)
-DEPTHWISE(depthwise_some_3, 3, 1, 0)
-DEPTHWISE(depthwise_some_4, 4, 1, 0)
-static depthwise_of *const FULL[] = {depthwise_full_1, depthwise_full_2, depthwise_full_3, depthwise_full_4};
-static depthwise_of *const SOME[] = {depthwise_some_1, depthwise_some_2, depthwise_some_3, depthwise_some_4};
-#else
-static depthwise_of *const FULL[] = {depthwise_full_1, depthwise_full_2};
-static depthwise_of *const SOME[] = {depthwise_some_1, depthwise_some_2};
-#endif
-
-/* `panels` panels from channel `first` on, whose weights d has. */
-static void depthwise_panels(depthwise d, const ln_call *c, size_t first, size_t panels)
+/* Line `row` of the image, the first `columns` pixels of it, `live` channels from panel q on, to `to`. */
+static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t row, uint32_t columns, uint32_t q,
+                       uint32_t live, float *to)
 {
-    const ln_window *g = &d.g;
-    const size_t C = (size_t)g->C;
-    const float *w = d.w;
-    const int threes = g->kw == 3 && g->sw == 1 && g->dw == 1 && d.live == 0;
-    for (int32_t i = 0; i < g->Ho; i++) {
-        const int32_t top = i * g->sh - g->top;
-        const ln_taps u = ln_taps_inside(top, g->dh, g->kh, g->H);
-        const float *line = c->x[0] + first; /* of the first row of taps inside */
-        if (u.end > u.first) line += (size_t)(top + u.first * g->dh) * (size_t)g->W * C;
-        for (int32_t j = 0, count; j < g->Wo; j += count) {
-            const int32_t left = j * g->sw - g->left;
-            const int32_t room = g->W - 1 - left - (g->kw - 1) * g->dw; /* right of this position's last tap */
-            count = left >= 0 && room >= 0 ? room / g->sw + 1 : 1; /* that see no edge */
-            if (count > g->Wo - j) count = g->Wo - j;
-            const int many = threes && count >= THREES;
-            if (many) count = THREES;
-            else if (count > TOGETHER) count = TOGETHER;
-            const ln_taps v = ln_taps_inside(left, g->dw, g->kw, g->W);
-            const float *x = line;
-            if (v.end > v.first) x += (size_t)(left + v.first * g->dw) * C;
-            float *y = c->y + ((size_t)i * (size_t)g->Wo + (size_t)j) * C + first;
-            for (size_t p = 0, n; p < panels; p += n) {
-                d.w = w + p * d.panel;
-                n = count == 1 && panels - p >= TOGETHER ? TOGETHER : 1;
-                depthwise_of *tile_of = depthwise_deep;
-                if (many) tile_of = depthwise_threes;
-                else if (n == 1) tile_of = d.live ? SOME[count - 1] : FULL[count - 1];
-                tile_of(&d, u, v, x + p * LN_PANEL, y + p * LN_PANEL);
-            }
-            if (d.f.act != LN_ACT_NONE)
-                for (int32_t m = 0; m < count; m++)
-                    activate_any(d.f.act, d.f.alpha, y + (size_t)m * C, d.live ? d.live : panels * LN_PANEL);
-        }
-    }
-}
-
-static void run_depthwise_conv2d(const ln_call *c)
-{
-    ln_depthwise_conv2d_attrs a;
-    ln_depthwise_conv2d_decode(c->op.attrs, &a);
-    const ln_window g = ln_window_of(c, a.kernel_size, a.stride, a.padding, a.dilation);
-    const size_t taps = (size_t)(g.kh * g.kw), C = (size_t)g.C, whole = C / LN_PANEL;
-    if (taps > DEPTHWISE_TAPS) {
-        ln_depthwise_conv2d_run(c);
+    const ln_product *p = d->source;
+    if (p == NULL) {
+        const size_t C = (size_t)d->g.C;
+        x += (size_t)row * (size_t)d->g.W * C + q * LN_PANEL;
+        for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL)
+            for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
         return;
     }
-    depthwise d = {g, ln_finish_of(c->op.activation, a.alpha), NULL, (1 + taps) * LN_PANEL, 0};
-    const int in_place = c->op.weight_dtype == LN_F32;
-    if (in_place && whole) {
-        d.w = ln_floats(c->w);
-        depthwise_panels(d, c, 0, whole);
+    const uint32_t tiles = (columns + ROWS - 1) / ROWS, least = columns / tiles, larger_ones = columns % tiles;
+    const float *here = x + (size_t)row * p->step_i, *at[LN_MOST_ROWS];
+    for (uint32_t k = 0, n; k < tiles; k++, to += n * LN_PIXEL) {
+        n = least + (k < larger_ones);
+        for (uint32_t m = 0; m < n; m++, here += p->step_j) at[m] = here;
+        some_panels(p, t, at, d->source_w, n, to, q, live);
     }
-    for (size_t q = in_place ? whole : 0; q * LN_PANEL < C; q++) { /* panels whose weights are widened first */
-        float w[(DEPTHWISE_TAPS + 1) * LN_PANEL];
-        const size_t live = C - q * LN_PANEL < LN_PANEL ? C - q * LN_PANEL : LN_PANEL, width = (live + 3) / 4 * 4;
-        for (size_t t = 0; t <= taps; t++) {
-            for (size_t k = width; k < LN_PANEL; k++) w[t * LN_PANEL + k] = 0.0f;
-            ln_read_weights(c->w, c->op.weight_dtype, q * d.panel + t * width, w + t * LN_PANEL, width);
+}
+
+static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel, uint32_t panel_end)
+{
+    const ln_window *g = &d->g;
+    const uint32_t C = (uint32_t)g->C, n_taps = (uint32_t)(g->kh * g->kw), pad = (uint32_t)g->left;
+    const uint32_t columns = pad >= d->width ? 0 : d->width - pad < (uint32_t)g->W ? d->width - pad : (uint32_t)g->W;
+    const size_t line = (size_t)d->width * LN_PIXEL, left = (size_t)pad * LN_PIXEL, inner = (size_t)columns * LN_PIXEL;
+    const size_t each = (size_t)(1 + n_taps) * LN_PANEL; /* weights of a panel */
+    const int32_t span_down = (g->kh - 1) * g->dh + 1, all = (g->Ho - 1) * g->sh + span_down;
+    size_t span[LN_MOST_SPANS];
+    tile made = {0};
+    window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL,
+                     d->put.finish.lo, d->put.finish.hi};
+
+    if (d->source) made = tile_of(d->source, span);
+    for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */
+        put_zeros(ring + l * line, columns ? left : line);
+        if (columns) put_zeros(ring + l * line + left + inner, line - left - inner);
+    }
+    for (uint32_t q = panel, n; q < panel_end; q += n) {
+        n = q + 2 <= panel_end && (q + 2) * LN_PANEL <= C ? 2 : 1;
+        const uint32_t rest = C - q * LN_PANEL, live = rest < n * LN_PANEL ? rest : n * LN_PANEL;
+        const float *w = ln_floats(d->w) + q * each;
+        float widened[2 * (LN_MOST_TAPS + 1) * LN_PANEL];
+        if (live < LN_PANEL || d->dtype != LN_F32) {
+            const uint32_t width = live < LN_PANEL ? (live + 3) / 4 * 4 : LN_PANEL;
+            for (uint32_t k = 0; k < n * (n_taps + 1); k++) {
+                for (uint32_t c = width; c < LN_PANEL; c++) widened[k * LN_PANEL + c] = 0.0f;
+                ln_read_weights(d->w, d->dtype, q * each + k * width, widened + k * LN_PANEL, width);
+            }
+            w = widened;
         }
-        d.w = w;
-        d.live = live < LN_PANEL ? live : 0;
-        depthwise_panels(d, c, q * LN_PANEL, 1);
+        int32_t brought = 0; /* lines, of frame and image, that have been in the ring */
+        for (int32_t i = 0; i < g->Ho; i++) {
+            const int32_t top = i * g->sh;
+            if (brought < top + span_down) { /* as many as there is room for */
+                const int32_t until = all - top < (int32_t)d->lines ? all : top + (int32_t)d->lines;
+                for (int32_t l = brought > top ? brought : top; l < until; l++) {
+                    float *to = ring + (uint32_t)l % d->lines * line + left;
+                    const int32_t row = l - g->top;
+                    if (row < 0 || row >= g->H) put_zeros(to, inner);
+                    else if (columns) bring_line(d, &made, x, (uint32_t)row, columns, q, live, to);
+                }
+                brought = until;
+            }
+            for (int32_t u = 0; u < g->kh; u++) t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
+            depthwise_line(d, &t, w, each, y + (size_t)i * (size_t)g->Wo * C + q * LN_PANEL, live);
+        }
     }
 }

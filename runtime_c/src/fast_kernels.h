@@ -9,7 +9,8 @@
  *     ABOVE(floor,x)       x < floor ? floor : x, a NaN in x stays;   BELOW(ceiling,x) likewise
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
  *     FETCH(p)             a hint that p will be read soon; may be nothing
- *     ROWS                 rows of the register tile;   COLUMNS  its vectors side by side
+ *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
+ *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_KERNELS_H
@@ -26,14 +27,17 @@
 
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
+    TILE_PANELS = COLUMNS > PANEL_VECTORS ? COLUMNS / PANEL_VECTORS : 1, /* of a register tile */
     FETCH_AHEAD = 4096 /* bytes: weights come from far away at twice the rate than without hints */
 };
 
-typedef struct tile { /* what a register tile is told; the spans as in ln_product */
-    uint32_t n_u, n_v, n;
-    size_t step_u, step_v;
+typedef struct tile { /* what a register tile is told */
+    const size_t *span, *span_end; /* where in a row its spans of n values begin */
+    uint32_t n;
     size_t width;   /* of the panel: weights from one k to the next */
+    size_t panel;   /* weights from one panel to the next */
     int bias;       /* 0: the panel has none */
+    int clamped;    /* 0: lo and hi are infinite */
     float lo, hi;
 } tile;
 

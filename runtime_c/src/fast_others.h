@@ -231,9 +231,9 @@ const ln_kernels KERNELS = {
     vector,
     wino_weights,
     wino,
+    depthwise,
     spin,
     {
-        [LN_OP_DEPTHWISE_CONV2D] = run_depthwise_conv2d,
         [LN_OP_MAXPOOL2D] = run_maxpool2d,
         [LN_OP_AVGPOOL2D] = run_avgpool2d,
         [LN_OP_GLOBAL_AVG_POOL] = run_global_avg_pool,

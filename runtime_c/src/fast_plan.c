@@ -155,6 +155,7 @@ static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
     const size_t line = (size_t)wide_line;
     const int joined = g.dw == 1 && groups == 1 && !spread;
 
+    if (joined ? g.kh > LN_MOST_SPANS : g.kh * g.kw > LN_MOST_SPANS) return;
     p->O = O / groups;
     p->K = (uint32_t)(g.kh * g.kw) * C;
     p->n_u = (uint32_t)g.kh;
@@ -248,8 +249,9 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     if (id == LN_OP_LINEAR) plan_linear(s);
     if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
     if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
+    if (id == LN_OP_DEPTHWISE_CONV2D) ln_plan_depthwise(s, b->pool ? b->pool->threads : 1);
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
-    if (s->run != ln_step_op && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
+    if (s->run != ln_step_op && s->cycles == 0) s->cycles = direct_cycles(b, s);
     s->parts = parts_of(b, s);
     if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
         s->run = ln_step_op;
@@ -282,7 +284,7 @@ static int pools(const builder *b, uint32_t i, const ln_step *s)
     return 1;
 }
 
-static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+static void plan_pooled(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
     ln_op next;
     const int choice = b->choice;
@@ -299,6 +301,24 @@ static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s
         s->detour = y.elements;
         s->scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
     }
+}
+
+/* Operators i and i+1 as one: a product, and the depthwise convolution that alone reads what it makes. */
+static void plan_product_depthwise(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+{
+    ln_step next;
+    if (i + 1 >= b->m->op_count || alone->call.op.id != LN_OP_CONV2D || alone->run != ln_step_product) return;
+    if (alone->call.out.is_output || alone->call.out.last != i + 1) return;
+    plan_op(b, i + 1, 0, &next);
+    if (next.run != ln_step_depthwise || next.call.op.inputs[0] != alone->call.op.output) return;
+    *s = *alone;
+    if (!ln_plan_product_depthwise(s, &next, &alone->y, b->pool ? b->pool->threads : 1)) {
+        *s = (ln_step){0};
+        return;
+    }
+    if (!overlap(&s->y, next.call.out.elements, &s->x[0], s->call.in[0].elements)) s->aside_floats = 0;
+    s->depthwise.source = &s->product;
+    s->parts = parts_of(b, s);
 }
 
 static void build(builder *b)
@@ -318,7 +338,8 @@ static void build(builder *b)
         plan_op(b, i, 0, s);
         if (s->run == ln_step_wino) prepare_weights(b, s);
         *j = (ln_step){0};
-        if (pools(b, i, s)) plan_joined(b, i, s, j);
+        if (pools(b, i, s)) plan_pooled(b, i, s, j);
+        else plan_product_depthwise(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;

@@ -146,6 +146,35 @@ void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *
     share_out(s, work, x, y, work->scratch, wino_part);
 }
 
+static void depthwise_part(void *job, uint32_t index, uint32_t worker)
+{
+    const shared *all = job;
+    const ln_depthwise *d = &all->s->depthwise;
+    const ln_kernels *narrow = all->s->kernels->narrow;
+    float *ring = all->scratch + worker * all->s->worker_scratch;
+    uint32_t panel, end;
+    part_of(panels_of((uint32_t)d->g.C), 1, index, all->parts, &panel, &end);
+    const int few = narrow && panel < end && end * LN_PANEL >= (uint32_t)d->g.C + 8; /* channels of the last panel */
+    all->s->kernels->depthwise(d, all->x, all->y, ring, panel, few ? end - 1 : end);
+    if (few) narrow->depthwise(d, all->x, all->y, ring, end - 1, end);
+}
+
+/* Alone, or with the product before it, whose x then is the one given. */
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    float *ring = work->scratch;
+    if (s->framed.C) {
+        frame(&s->framed, s->pixel, x, work->scratch);
+        x = work->scratch;
+        ring += ((size_t)s->framed.Ho * (size_t)s->framed.Wo * s->pixel + 15) / 16 * 16;
+    } else if (s->aside_floats) {
+        float *aside = work->base[s->aside.base] + s->aside.at;
+        copy(aside, x, s->aside_floats);
+        x = aside;
+    }
+    share_out(s, work, x, y, ring, depthwise_part);
+}
+
 /* The pixels of each channel as a row, or their sums over the channels; then as any product. */
 void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float *y)
 {

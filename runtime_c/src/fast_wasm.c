@@ -10,6 +10,8 @@
 #define ROWS 4
 #define COLUMNS 2
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V)
+#define NARROW_ROWS ROWS
+#define NARROW_TILES TILES
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 #define LOAD(p) ((vf)wasm_v128_load(p))

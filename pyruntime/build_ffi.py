@@ -16,6 +16,7 @@ HEADERS = [ROOT / "runtime_c" / "include" / name for name in ("litenet.h", "lite
 SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
 
 # -ffp-contract=off: no fused multiply-add behind our back, so that equal code gives equal bits everywhere.
+LINK_FLAGS = {"win32": [], "linux": ["-pthread", "-s"]}  # -s: no names that only a debugger reads
 UNIX_FLAGS = ["-O2", "-g0", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
 WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
@@ -44,7 +45,7 @@ def make(base: str) -> cffi.FFI:
         depends=[base + path.relative_to(ROOT).as_posix() for path in depends],
         include_dirs=[base + "runtime_c/include", base + "runtime_c/src"],
         extra_compile_args=WINDOWS_FLAGS if sys.platform == "win32" else UNIX_FLAGS,
-        extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
+        extra_link_args=LINK_FLAGS.get(sys.platform, ["-pthread"]),
     )
     return builder
 

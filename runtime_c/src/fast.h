@@ -77,7 +77,7 @@ typedef struct ln_depthwise {
 typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
-    const struct ln_kernels *narrow; /* those that are faster for up to 8 channels, and for halves; NULL: none */
+    const struct ln_kernels *narrow; /* those for up to 8 channels, and for halves; NULL: these */
 
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,

@@ -29,6 +29,8 @@ typedef int32_t vi __attribute__((vector_size(32)));
 #define LOAD_FIRST(p, n) _mm256_maskload_ps(p, FIRST(n))
 #define STORE_FIRST(p, v, n) _mm256_maskstore_ps(p, FIRST(n), v)
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define HALVES 1
+#define WINDOW_TILES 1
 #define KERNELS ln_kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_NARROW NULL

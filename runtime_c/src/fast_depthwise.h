@@ -5,7 +5,10 @@
  * are copied there from x, or made there by the product, and then the window moves over them. What a product makes for
  * a depthwise convolution so never goes to memory. */
 
-enum { POSITIONS = 8 }; /* side by side: as many sums as hide the latency of a multiply-add */
+enum {
+    POSITIONS = 8,       /* side by side: as many sums as hide the latency of a multiply-add */
+    FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */
+};
 
 typedef struct window_taps { /* what a tile is told */
     const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
@@ -71,13 +74,20 @@ typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float
         depthwise_tile(t, at, w, y, y_step, times, R, SW);                                                  \
     }
 TILES_FROM_1(TILE, 0)
+#if WINDOW_TILES
 TILES_FROM_1(TILE, 1)
 TILES_FROM_1(TILE, 2)
+#endif
 #undef TILE
 
 #define TILE(R, SW) depthwise_##SW##_##R,
 static depthwise_of *const DEPTHWISE[][POSITIONS] = {
-    {TILES_FROM_1(TILE, 0)}, {TILES_FROM_1(TILE, 1)}, {TILES_FROM_1(TILE, 2)}};
+    {TILES_FROM_1(TILE, 0)},
+#if WINDOW_TILES
+    {TILES_FROM_1(TILE, 1)},
+    {TILES_FROM_1(TILE, 2)},
+#endif
+};
 #undef TILE
 
 /* One line of outputs, `live` channels of it; w: the weights of the first panel, `each` of a panel. */
@@ -85,7 +95,7 @@ static void depthwise_line(const ln_depthwise *d, const window_taps *t, const fl
                            uint32_t live)
 {
     const ln_window *g = &d->g;
-    const int threes = g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
+    const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
     depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
     const int plain = live % LANES == 0 && d->put.finish.act == LN_ACT_NONE; /* what the tile gives is stored */
     const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
@@ -144,6 +154,7 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
     const size_t line = (size_t)d->width * LN_PIXEL, left = (size_t)pad * LN_PIXEL, inner = (size_t)columns * LN_PIXEL;
     const size_t each = (size_t)(1 + n_taps) * LN_PANEL; /* weights of a panel */
     const int32_t span_down = (g->kh - 1) * g->dh + 1, all = (g->Ho - 1) * g->sh + span_down;
+    const int far = (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
     size_t span[LN_MOST_SPANS];
     tile made = {0};
     window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL,
@@ -170,6 +181,9 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
         int32_t brought = 0; /* lines, of frame and image, that have been in the ring */
         for (int32_t i = 0; i < g->Ho; i++) {
             const int32_t top = i * g->sh;
+            float *to_line = y + (size_t)i * (size_t)g->Wo * C + q * LN_PANEL;
+            for (int32_t j = 0; far && j < g->Wo; j++) /* as a tile of a product does */
+                for (uint32_t c = 0; c < live; c += LN_PANEL) FETCH(to_line + (size_t)j * C + c);
             if (brought < top + span_down) { /* as many as there is room for */
                 const int32_t until = all - top < (int32_t)d->lines ? all : top + (int32_t)d->lines;
                 for (int32_t l = brought > top ? brought : top; l < until; l++) {
@@ -181,7 +195,7 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
                 brought = until;
             }
             for (int32_t u = 0; u < g->kh; u++) t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
-            depthwise_line(d, &t, w, each, y + (size_t)i * (size_t)g->Wo * C + q * LN_PANEL, live);
+            depthwise_line(d, &t, w, each, to_line, live);
         }
     }
 }

@@ -11,6 +11,8 @@
  *     FETCH(p)             a hint that p will be read soon; may be nothing
  *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
  *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector
+ *     HALVES               1: products take halves as weights; 0: those of KERNELS_NARROW do
+ *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_KERNELS_H
@@ -51,6 +53,7 @@ typedef struct tile { /* what a register tile is told */
 #undef NAMED
 #undef LOADW
 
+#if HALVES
 #define WEIGHT uint16_t
 #define NAMED(name) name##_f16
 #define LOADW LOADH
@@ -58,6 +61,7 @@ typedef struct tile { /* what a register tile is told */
 #undef WEIGHT
 #undef NAMED
 #undef LOADW
+#endif
 
 #include "fast_product.h"
 

@@ -29,6 +29,8 @@ typedef int32x4_t vi;
 #define ABOVE(floor, x) either((x) < (floor), floor, x) /* NEON's own maximum makes the sign of zero its own */
 #define BELOW(ceiling, x) either((x) > (ceiling), ceiling, x)
 #define FETCH(p) (void)(p)
+#define HALVES 1
+#define WINDOW_TILES 1
 #define KERNELS ln_kernels_neon
 #define KERNELS_NAME "neon"
 #define KERNELS_NARROW NULL

@@ -69,9 +69,12 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
     for (uint32_t j = 0; j < end;) {
         const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
         const uint32_t times = wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
-        if (p->f16)
-            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, (const uint16_t *)(const void *)w + j, to + j, step, times);
-        else
+#if HALVES
+        if (p->f16) {
+            const uint16_t *half = (const uint16_t *)(const void *)w + j;
+            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, half, to + j, step, times);
+        } else
+#endif
             (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, to + j, step, times);
         j += wide ? COLUMNS * LANES : LANES;
     }
@@ -161,8 +164,11 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
         float kept[LN_PANEL];
         const int plain = live == LN_PANEL && p->finish.act == LN_ACT_NONE;
         float *to = plain ? y + o : kept;
+#if HALVES
         if (p->f16) vector_panel_f16((const uint16_t *)(const void *)wq, x, p->K, to, &p->finish);
-        else vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
+        else
+#endif
+            vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
         if (!plain) put_rows(p, kept, 1, y + o, live);
     }
 }

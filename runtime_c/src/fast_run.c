@@ -78,11 +78,17 @@ static void part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, u
     *end = to < n ? (uint32_t)to : n;
 }
 
-enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS };
+enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS, FEW_BYTES = 96 << 10 };
 
 static uint32_t panels_of(uint32_t channels)
 {
     return (channels + LN_PANEL - 1) / LN_PANEL;
+}
+
+/* The kernels for the product's type of weights. */
+static const ln_kernels *kernels_of(const ln_step *s)
+{
+    return s->product.f16 && s->kernels->narrow ? s->kernels->narrow : s->kernels;
 }
 
 static void product_part(void *job, uint32_t index, uint32_t worker)
@@ -94,14 +100,19 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
     if (s->rows >= ENOUGH_ROWS) part_of(s->rows, LN_MOST_ROWS, index, all->parts, &row, &row_end);
     else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     uint32_t whole = panel_end; /* panels that are for these kernels */
-    const ln_kernels *narrow = s->kernels->narrow;
+    const ln_kernels *kernels = kernels_of(s), *narrow = kernels->narrow;
     if (narrow && panel_end * LN_PANEL >= s->product.O + 8 && panel < panel_end) whole--;
+    /* where both kernels read the same rows, and weights are few, some rows at a time: they stay near */
+    const uint32_t most = panel < whole && whole < panel_end && s->group_w <= FEW_BYTES ? ENOUGH_ROWS : row_end;
     for (uint32_t g = 0; g < s->groups; g++) {
         const uint8_t *w = s->call.w + g * s->group_w;
         const float *x = all->x + g * s->group_x;
         float *y = all->y + g * s->group_y;
-        if (panel < whole) s->kernels->product(&s->product, w, x, y, row, row_end, panel, whole);
-        if (whole < panel_end) narrow->product(&s->product, w, x, y, row, row_end, whole, panel_end);
+        for (uint32_t r = row, end; r < row_end; r = end) {
+            end = row_end - r < most ? row_end : r + most;
+            if (panel < whole) kernels->product(&s->product, w, x, y, r, end, panel, whole);
+            if (whole < panel_end) narrow->product(&s->product, w, x, y, r, end, whole, panel_end);
+        }
     }
 }
 
@@ -120,8 +131,7 @@ static void vector_part(void *job, uint32_t index, uint32_t worker)
     uint32_t panel, end;
     (void)worker;
     part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
-    const ln_kernels *k = all->s->product.f16 && all->s->kernels->narrow ? all->s->kernels->narrow : all->s->kernels;
-    k->vector(&all->s->product, all->s->call.w, all->x, all->y, panel, end);
+    kernels_of(all->s)->vector(&all->s->product, all->s->call.w, all->x, all->y, panel, end);
 }
 
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -150,12 +160,12 @@ static void depthwise_part(void *job, uint32_t index, uint32_t worker)
 {
     const shared *all = job;
     const ln_depthwise *d = &all->s->depthwise;
-    const ln_kernels *narrow = all->s->kernels->narrow;
+    const ln_kernels *kernels = d->source ? kernels_of(all->s) : all->s->kernels, *narrow = kernels->narrow;
     float *ring = all->scratch + worker * all->s->worker_scratch;
     uint32_t panel, end;
     part_of(panels_of((uint32_t)d->g.C), 1, index, all->parts, &panel, &end);
     const int few = narrow && panel < end && end * LN_PANEL >= (uint32_t)d->g.C + 8; /* channels of the last panel */
-    all->s->kernels->depthwise(d, all->x, all->y, ring, panel, few ? end - 1 : end);
+    kernels->depthwise(d, all->x, all->y, ring, panel, few ? end - 1 : end);
     if (few) narrow->depthwise(d, all->x, all->y, ring, end - 1, end);
 }
 

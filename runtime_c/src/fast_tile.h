@@ -24,6 +24,11 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             for (int m = 0; m < R; m++) s[m * V + j] = first;
         }
         if (t->bias) w += width;
+        UNROLL
+        for (int m = 0; m < R; m++) { /* to write far away in small pieces is as slow as to read there */
+            UNROLL
+            for (int j = 0; j < V; j += 16 / LANES > 1 ? 16 / LANES : 1) FETCH(y + (size_t)m * y_step + j * LANES);
+        }
 
         for (const size_t *span = t->span; span != t->span_end; span++) {
             size_t k = *span;

@@ -54,7 +54,9 @@ def to_tflite(source: Source) -> bytes:
             window = {0: SAME if same else VALID, 1: np.int32(a.stride[1]), 2: np.int32(a.stride[0])}
             more = {3: act} if n.op == "conv2d" else {3: ONE, 4: act}
             w = given[0] if n.op == "conv2d" else given[0][None]
-            name[n.output] = node(f"{n.op[:-6].upper()}CONV_2D", [*x, constant(w), constant(given[1])], {**window, **more}, out)
+            name[n.output] = node(
+                f"{n.op[:-6].upper()}CONV_2D", [*x, constant(w), constant(given[1])], {**window, **more}, out
+            )
         elif n.op == "add":
             name[n.output] = node("ADD", x, {0: act}, out)
         elif n.op == "global_avg_pool":

@@ -30,7 +30,7 @@ typedef int32x4_t vi;
 #define BELOW(ceiling, x) either((x) > (ceiling), ceiling, x)
 #define FETCH(p) (void)(p)
 #define HALVES 1
-#define WINDOW_TILES 1
+#define WINDOW_TILES (ROWS == 8) /* they need more than 16 registers */
 #define KERNELS ln_kernels_neon
 #define KERNELS_NAME "neon"
 #define KERNELS_NARROW NULL

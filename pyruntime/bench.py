@@ -117,7 +117,7 @@ def bench_text(found: dict[str, Any]) -> list[str]:
         "",
         *table(("layer", "op", "algorithm", "MACs", "us", "share", "GFLOP/s", "of peak"), rows, "<<<>>>>>"),
         "",
-        "Layers are timed one by one; in a warm run a convolution and the pooling after it are one.",
+        "Layers are timed one by one; in a warm run a convolution and a pooling or depthwise one after it are one.",
     ]
 
 

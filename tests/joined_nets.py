@@ -15,7 +15,7 @@ from litenet.trainer.ops import OPS
 
 BLOCKS = {  # name: operators of a net, drawn one after another
     "convolutions": ("conv", "conv", "depthwise", "point"),
-    "chain": ("depthwise", "point", "depthwise", "point"),
+    "depthwise": ("depthwise", "point", "depthwise", "point"),
 }
 
 

@@ -28,7 +28,7 @@ from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.ops import OPS, activations
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
-CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS = 0, 1, 2, 4, 8  # as in runtime_c/src/fast.h
+CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4 = 0, 1, 2, 4  # as in runtime_c/src/fast.h
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]  # clang takes minutes over these files with its sanitizers
 PLAIN = BUILDS[0]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
@@ -144,7 +144,7 @@ def test_a_convolution_and_its_pooling_run_as_one_with_the_same_bits(choice, ker
 
 
 @pytest.mark.parametrize("kernels", HERE)
-@pytest.mark.parametrize("choice", [DIRECT, WINOGRAD_2, WINOGRAD_4, CHAINS])
+@pytest.mark.parametrize("choice", [CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4])
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("build", [PLAIN, "clang-O3"])
 def test_what_follows_a_layer_runs_with_it_and_gives_the_same_bits(build, kind, choice, kernels, tmp_path):
@@ -172,7 +172,7 @@ def test_a_sum_that_would_be_written_over_what_is_added_later_is_not_joined(kern
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_a_chain_over_a_large_image_gives_the_same_bits_in_parts(threads):
+def test_layers_joined_over_a_large_image_give_the_same_bits_in_parts(threads):
     net = Net((96, 96, 3), 2)
     net.add("conv2d", out_channels=32, kernel_size=3, padding=1)
     net.add("prelu")
@@ -190,7 +190,7 @@ def test_a_chain_over_a_large_image_gives_the_same_bits_in_parts(threads):
 
 
 @pytest.mark.parametrize("kernels", HERE)
-@pytest.mark.parametrize("choice", [DIRECT, CHAINS])
+@pytest.mark.parametrize("choice", [CHOOSE, DIRECT])
 def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(choice, kernels, tmp_path):
     todo = []
     with np.errstate(invalid="ignore"):
@@ -211,6 +211,92 @@ def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(cho
         assert np.isnan(j.want).any()
         assert np.isfinite(j.want).any()
         np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-3, err_msg=j.what)
+# ---------------------------------------------------------------- depthwise convolutions
+
+
+def windows(rng: np.random.Generator, width: int) -> dict:
+    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own."""
+    kernel = [3, 3] if rng.random() < 0.6 else [int(v) for v in rng.integers(1, 6, 2)]
+    dilation = [int(v) for v in rng.choice([1, 1, 1, 2, 3], 2)]
+    height = int(rng.integers(1, 12))
+    padding = [int(v) for v in rng.integers(0, 4, 4)]
+    for axis, size in enumerate((height, width)):  # so that the window fits
+        lacking = dilation[axis] * (kernel[axis] - 1) + 1 - size - padding[axis] - padding[axis + 2]
+        padding[axis + 2] += max(lacking, 0)
+    return {
+        "kernel_size": kernel, "dilation": dilation, "padding": padding,
+        "stride": [int(v) for v in rng.choice([1, 1, 2, 3], 2)],
+        "activation": str(rng.choice(["none", "relu6", "silu"])), "x": (height, width),
+    }  # fmt: skip
+
+
+def depthwise(seed: int) -> list[Job]:
+    """Every width around one and two tiles of positions, every number of channels around one and two panels."""
+    rng, out = np.random.default_rng(seed), []
+    for width in range(1, 18):
+        case = windows(rng, width)
+        case["x"] += (int(rng.choice([16, 32, 48, 80])),)
+        out.append(job("depthwise_conv2d", case, "f16" if width % 4 == 0 else "f32", seed=width))
+    for C in range(1, 66):
+        case = windows(rng, int(rng.integers(1, 18)))
+        out.append(job("depthwise_conv2d", {**case, "x": (*case["x"], C)}, "f16" if C % 5 == 0 else "f32", seed=C))
+    return out
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("build", ["gcc", "clang-O3"])
+def test_depthwise_convolutions_are_right_for_every_width_and_number_of_channels(build, kernels, tmp_path):
+    todo = depthwise(11)
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+def test_a_depthwise_window_of_more_taps_than_the_kernels_take_is_right(tmp_path):
+    case = {"padding": 4, "x": (20, 21, 18)}
+    todo = [job("depthwise_conv2d", {**case, "kernel_size": k}, "f32") for k in ([17, 1], [9, 9], [8, 8], [1, 20])]
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(max(HERE.values()), CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+def before_depthwise(seed: int) -> tuple[bins.Bin, np.ndarray]:
+    """A convolution of some form between others, and the depthwise one that reads it, often over what it read."""
+    rng = np.random.default_rng(seed)
+    window = windows(rng, int(rng.integers(1, 20)))
+    shape = (*window.pop("x"), int(rng.choice([1, 3, 8, 16, 24])))
+    net = bins.Bin(shape, seed=seed, half=seed % 5 == 0, turns=seed % 2 == 0)
+    net.add("conv2d", out_channels=int(rng.choice([4, 16, 24])), kernel_size=1)
+    kernel = int(rng.choice([1, 3]))
+    net.add("conv2d", out_channels=int(rng.choice([4, 8, 16, 24, 40, 64])), kernel_size=kernel, padding=kernel // 2,
+            activation=str(rng.choice(["none", "relu", "tanh"])))  # fmt: skip
+    net.add("depthwise_conv2d", **window)
+    net.add("conv2d", out_channels=4, kernel_size=1)
+    return net, rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [CHOOSE, DIRECT])
+def test_a_convolution_and_the_depthwise_one_after_it_run_as_one_with_the_same_bits(choice, kernels, tmp_path):
+    todo = []
+    for seed in range(60):
+        net, x = before_depthwise(seed)
+        todo.append(Job(f"before depthwise {seed}", "", net.bytes(0), x, net.definition(x), 0, 0))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_an_image_too_large_for_the_nearest_cache_goes_line_by_line_into_the_depthwise_convolution(kernels, tmp_path):
+    """Its lines take turns in the ring."""
+    todo = []
+    for stride in (1, 2):
+        net = bins.Bin((37, 53, 8), seed=stride)
+        net.add("conv2d", out_channels=40, kernel_size=1, activation="relu6")
+        net.add("depthwise_conv2d", kernel_size=3, stride=stride, padding=1, activation="relu6")
+        net.add("conv2d", out_channels=8, kernel_size=1)
+        x = np.random.default_rng(stride).standard_normal((37, 53, 8)).astype(np.float32)
+        todo.append(Job(f"stride {stride}", "", net.bytes(0), x, net.definition(x), 0, 0))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
 
 
 # ---------------------------------------------------------------- extremes
@@ -306,7 +392,7 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
     todo = [joined(seed, kind).job(f"{kind} {seed}") for kind in BLOCKS for seed in range(15)]
-    for choice in (WINOGRAD_4, CHAINS):
+    for choice in (DIRECT, WINOGRAD_4):
         for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, choice)), todo, strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
 

@@ -10,9 +10,11 @@
 
 enum {
     LN_MOST_ROWS = 16,   /* rows of the largest register tile */
+    LN_MOST_SPANS = 256, /* of a row of a product */
+    LN_MOST_LINES = 16,  /* rows of taps of a depthwise convolution, and all of its taps */
+    LN_MOST_TAPS = 64,
+    LN_PIXEL = 2 * LN_PANEL, /* floats of a pixel of its ring */
     LN_WINO_BLOCK = 16,  /* Winograd tiles that are worked on together */
-    LN_DEPTHWISE_TAPS = 64, /* of the largest window that has vector kernels */
-    LN_CHAIN_MOST = 8,       /* steps of a chain */
     LN_SPIN_CHAINS = 10, /* as many as the smallest register file holds */
     LN_WINO_POINTS = 36  /* of the largest Winograd tile: 6 x 6 */
 };
@@ -65,10 +67,21 @@ typedef struct ln_wino {
     const float *bias;       /* [O] */
 } ln_wino;
 
+/* A depthwise convolution, of what lies in memory or of what a product makes for it. */
+typedef struct ln_depthwise {
+    ln_window g;
+    uint32_t dtype;          /* of the weights */
+    const uint8_t *w;
+    uint32_t width, lines;   /* pixels of a line of the ring, and its lines: LN_PIXEL floats a pixel */
+    ln_product put;          /* how a line of outputs is stored: finish, and y_step */
+    const ln_product *source; /* makes the image, g.W rows a line of it, y_step LN_PIXEL; NULL: x is the image */
+    const uint8_t *source_w;
+} ln_depthwise;
+
 typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
-    const struct ln_kernels *narrow; /* those that are faster for up to 8 channels, and for halves; NULL: none */
+    const struct ln_kernels *narrow; /* those for up to 8 channels, and for halves; NULL: these */
 
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
@@ -83,11 +96,12 @@ typedef struct ln_kernels {
     void (*wino)(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t tile, uint32_t tile_end,
                  uint32_t panel, uint32_t panel_end);
 
+    /* channels of the panels [panel, panel_end); x: the image, or what its product reads; ring: its lines */
+    void (*depthwise)(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel,
+                      uint32_t panel_end);
+
     /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
     float (*spin)(uint32_t rounds);
-    /* as the core's, with a finish that adds nothing; the window of c, or where it has no more than LN_DEPTHWISE_TAPS some
-     * lines of it, with as many lines of the image */
-    void (*depthwise)(const ln_call *c, const ln_window *g, const ln_finish *finish);
     /* The rest as the core's operators, with x, y and w of c set. */
     void (*run[LN_OP_END])(const ln_call *c); /* NULL: the portable one */
 } ln_kernels;
@@ -135,9 +149,6 @@ typedef struct ln_step { /* one operator, or several as one */
     ln_place x[4], y, other;  /* other: what is added to the result; meaningless where `adds` is 0 */
     uint32_t adds;
     uint32_t count;           /* operators that this is */
-    struct ln_step *chain;    /* steps that go through the image together, strip by strip; NULL: this is no chain */
-    uint32_t stages;          /* their number */
-    uint32_t lines;           /* of a strip; of a step of a chain: most that are kept of what it gives */
     uint64_t scratch_bytes;   /* of all workers */
     size_t worker_scratch;    /* floats from one worker's to the next's */
     uint64_t cycles;          /* a rough estimate of what it takes one thread */
@@ -147,10 +158,12 @@ typedef struct ln_step { /* one operator, or several as one */
     ln_product product;
     uint32_t rows, groups;
     size_t group_x, group_w, group_y; /* from group to group: floats, bytes, floats */
-    ln_window window;         /* of a depthwise convolution */
     ln_window framed;         /* the image is copied into a frame of framed.Ho x framed.Wo pixels; C 0: it is not */
     size_t pixel;             /* floats from one pixel of the frame to the next */
     ln_wino wino;
+    ln_depthwise depthwise;
+    ln_place aside;           /* where a joined depthwise convolution's x goes first, aside_floats; 0: nowhere */
+    size_t aside_floats;
     size_t detour;            /* floats of y, where it lies over x and so is made in scratch first; 0: it does not */
 } ln_step;
 
@@ -169,7 +182,7 @@ static inline const ln_plan *ln_plan_of(const ln_model *m)
 }
 
 /* What a test may ask for instead of the choice of the cost model. */
-enum { LN_CHOOSE = 0, LN_DIRECT = 1, LN_WINOGRAD_2 = 2, LN_WINOGRAD_4 = 4, LN_CHAINS = 8 }; /* CHAINS: where they can be */
+enum { LN_CHOOSE = 0, LN_DIRECT = 1, LN_WINOGRAD_2 = 2, LN_WINOGRAD_4 = 4 };
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
 
@@ -183,6 +196,5 @@ void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, fl
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *y);
-void ln_step_chain(const ln_step *s, const ln_work *work, const float *x, float *y);
 
 #endif

@@ -7,15 +7,15 @@
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,fma,f16c")
+#pragma GCC target("avx512f,fma,f16c,tune=haswell") /* others keep addresses in vector registers */
 #endif
 
 #define LANES 16
-#define ROWS 16
-#define COLUMNS 1
-#define TILES(T, V)                                                                                          \
-    T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V) T(7, V) T(8, V) T(9, V) T(10, V) T(11, V) T(12, V) T(13, V) \
-    T(14, V) T(15, V) T(16, V)
+#define COLUMNS 2 /* panels: 16 sums, and the pointers to 8 rows stay in registers */
+#define ROWS 8
+#define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V) T(7, V) T(8, V)
+#define NARROW_ROWS ROWS
+#define NARROW_TILES TILES
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
 #define LOAD(p) _mm512_loadu_ps(p)
@@ -30,6 +30,8 @@ typedef int32_t vi __attribute__((vector_size(64)));
 #define LOAD_FIRST(p, n) _mm512_maskz_loadu_ps(FIRST(n), p)
 #define STORE_FIRST(p, v, n) _mm512_mask_storeu_ps(p, FIRST(n), v)
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define HALVES 0
+#define WINDOW_TILES 1
 #define KERNELS ln_kernels_avx512
 #define KERNELS_NAME "avx512"
 #define KERNELS_NARROW &ln_kernels_avx2

@@ -18,19 +18,19 @@ static void prelu_rows(const float *slopes, float *y, size_t step, size_t rows, 
     }
 }
 
-/* `rows` rows of one vector, from t, a panel apart, to y and what is at the same place of `other`, y_step apart: prelu,
- * add, clamp. n channels exist; slope: 1 where there is no prelu; other: NULL where nothing is added. */
-INLINE void finish_rows(const ln_finish *f, const float *t, vf slope, const float *other, float *y, size_t y_step,
-                        uint32_t rows, size_t n)
+/* `rows` rows of one vector, from t, t_step apart, to y, and with what is at the same place of `other`, y_step apart:
+ * prelu, add, clamp. n channels exist; slope: 1 where there is no prelu; other: NULL where nothing is added. */
+INLINE void finish_rows(const ln_finish *f, const float *t, size_t t_step, vf slope, const float *other, float *y,
+                        size_t y_step, uint32_t rows, size_t n)
 {
     const vf lo = SPLAT(f->sum_lo), hi = SPLAT(f->sum_hi);
     if (other)
-        for (uint32_t m = 0; m < rows; m++, t += LN_PANEL, y += y_step, other += y_step) {
+        for (uint32_t m = 0; m < rows; m++, t += t_step, y += y_step, other += y_step) {
             const vf v = LOAD(t), sum = PRELU(v, slope) + load_some(other, n);
             store_some(y, BELOW(hi, ABOVE(lo, sum)), n);
         }
     else
-        for (uint32_t m = 0; m < rows; m++, t += LN_PANEL, y += y_step) {
+        for (uint32_t m = 0; m < rows; m++, t += t_step, y += y_step) {
             const vf v = LOAD(t);
             store_some(y, PRELU(v, slope), n);
         }

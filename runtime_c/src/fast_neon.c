@@ -19,6 +19,8 @@
 #define MADD(a, b, c) vmlaq_f32(c, a, b)
 #define LOADH(p) ((vf)ln_upper_f16((ln_bits4)vshll_n_u16(vld1_u16(p), 16)))
 #endif
+#define NARROW_ROWS ROWS
+#define NARROW_TILES TILES
 typedef float32x4_t vf;
 typedef int32x4_t vi;
 #define LOAD(p) vld1q_f32(p)
@@ -27,6 +29,8 @@ typedef int32x4_t vi;
 #define ABOVE(floor, x) either((x) < (floor), floor, x) /* NEON's own maximum makes the sign of zero its own */
 #define BELOW(ceiling, x) either((x) > (ceiling), ceiling, x)
 #define FETCH(p) (void)(p)
+#define HALVES 1
+#define WINDOW_TILES (ROWS == 8) /* they need more than 16 registers */
 #define KERNELS ln_kernels_neon
 #define KERNELS_NAME "neon"
 #define KERNELS_NARROW NULL

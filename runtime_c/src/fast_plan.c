@@ -125,16 +125,6 @@ static void plan_embed(ln_step *s)
     s->scratch_bytes = (uint64_t)s->rows * p->K * sizeof(float);
 }
 
-static void plan_depthwise(ln_step *s)
-{
-    ln_depthwise_conv2d_attrs a;
-    ln_depthwise_conv2d_decode(s->call.op.attrs, &a);
-    s->window = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
-    s->product.finish = ln_finish_of(s->call.op.activation, a.alpha);
-    s->run = ln_step_depthwise;
-    s->algorithm = "vectors";
-}
-
 /* The spans of a convolution: taps of a kernel row are one where they see memory without a gap. */
 static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
 {
@@ -154,6 +144,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
     const size_t line = (size_t)wide_line;
     const int joined = g.dw == 1 && groups == 1 && !spread;
 
+    if (joined ? g.kh > LN_MOST_SPANS : g.kh * g.kw > LN_MOST_SPANS) return;
     p->O = O / groups;
     p->K = (uint32_t)(g.kh * g.kw) * C;
     p->n_u = (uint32_t)g.kh;
@@ -271,9 +262,9 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
     if (id == LN_OP_LINEAR) plan_linear(s);
     if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
     if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
-    if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(s);
+    if (id == LN_OP_DEPTHWISE_CONV2D) ln_plan_depthwise(b, s);
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
-    if (s->product.K && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
+    if (s->run != ln_step_op && s->cycles == 0) s->cycles = direct_cycles(b, s);
     s->parts = ln_plan_parts(b, s);
     if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
         s->run = ln_step_op;
@@ -299,7 +290,6 @@ static void build(ln_builder *b)
         ln_plan_op(b, i, 0, s);
         if (s->run == ln_step_wino) prepare_weights(b, s);
         ln_plan_joined(b, i, s, j);
-        ln_plan_chain(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;

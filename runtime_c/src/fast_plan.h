@@ -1,4 +1,5 @@
-/* What the files that make the plan share: fast_plan.c, each operator by itself, and fast_join.c, several as one. */
+/* What the files that make the plan share: fast_plan.c and fast_plan_depthwise.c, each operator by itself, and
+ * fast_join.c, several as one. */
 #ifndef LN_FAST_PLAN_H
 #define LN_FAST_PLAN_H
 
@@ -29,11 +30,18 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s);
 /* Into how many parts a step is cut. */
 uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s);
 
+/* Do these floats share memory? */
+int ln_plan_overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats);
+
 /* Operator i and those that follow as one step; run is NULL where they cannot be one. alone: i by itself. */
 void ln_plan_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s);
 
-/* Makes of a step that begins with operator i, in `joined` or else `alone`, and of those behind it a chain, where they
- * can be one, and where that pays; else leaves `joined` as it is. */
-void ln_plan_chain(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *joined);
+/* The step of a depthwise convolution, s->call; it stays as it is where the kernels cannot. */
+void ln_plan_depthwise(const ln_builder *b, ln_step *s);
+
+/* Of a convolution's step, and of that of the depthwise one which alone reads what it makes, one step: 0 if that is not
+ * possible. between: where the convolution's output would have gone. The caller sets depthwise.source to s's product. */
+int ln_plan_line_by_line(const ln_builder *b, const ln_step *convolution, const ln_step *depthwise,
+                         const ln_place *between, ln_step *s);
 
 #endif

@@ -47,26 +47,17 @@ void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     ln_call c = s->call;
     c.x[0] = x;
-    for (uint32_t k = 1; k < c.op.n_inputs; k++) c.x[k] = place(&s->x[k], work);
+    for (uint32_t k = 1; k < c.op.n_inputs; k++) c.x[k] = work->base[s->x[k].base] + s->x[k].at;
     c.y = y;
     if (c.op.scratch_bytes) c.scratch = work->base[LN_AT_ARENA] + c.op.scratch_at / sizeof(float);
     s->op(&c);
-}
-
-void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
-{
-    ln_call c = s->call;
-    (void)work;
-    c.x[0] = x;
-    c.y = y;
-    s->kernels->depthwise(&c, &s->window, &s->product.finish);
 }
 
 /* ---- work that can be cut into parts: by rows where there are enough of them, else by panels of channels */
 
 typedef struct shared { /* what all parts of one step see */
     const ln_step *s;
-    const float *x, *other;
+    const float *x, *other; /* other: as ln_finish.other */
     float *y, *scratch;
     uint32_t parts;
 } shared;
@@ -93,30 +84,17 @@ static void part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, u
     *end = to < n ? (uint32_t)to : n;
 }
 
-enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS };
+enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS, FEW_BYTES = 96 << 10 };
 
 static uint32_t panels_of(uint32_t channels)
 {
     return (channels + LN_PANEL - 1) / LN_PANEL;
 }
 
-/* Those rows and panels, of all groups. other: as finish.other */
-static void product_block(const ln_step *s, const float *x, const float *other, float *y, uint32_t row, uint32_t row_end,
-                          uint32_t panel, uint32_t panel_end)
+/* The kernels for the product's type of weights. */
+static const ln_kernels *kernels_of(const ln_step *s)
 {
-    uint32_t whole = panel_end; /* panels that are for these kernels */
-    const ln_kernels *narrow = s->kernels->narrow;
-    if (narrow && panel_end * LN_PANEL >= s->product.O + 8 && panel < panel_end) whole--;
-    for (uint32_t g = 0; g < s->groups; g++) {
-        const uint8_t *w = s->call.w + g * s->group_w;
-        const float *gx = x + g * s->group_x;
-        float *gy = y + g * s->group_y;
-        ln_product p = s->product;
-        if (p.finish.slopes) p.finish.slopes += g * s->group_y;
-        if (other) p.finish.other = other + g * s->group_y;
-        if (panel < whole) s->kernels->product(&p, w, gx, gy, row, row_end, panel, whole);
-        if (whole < panel_end) narrow->product(&p, w, gx, gy, row, row_end, whole, panel_end);
-    }
+    return s->product.f16 && s->kernels->narrow ? s->kernels->narrow : s->kernels;
 }
 
 static void product_part(void *job, uint32_t index, uint32_t worker)
@@ -127,7 +105,24 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
     (void)worker;
     if (s->rows >= ENOUGH_ROWS) part_of(s->rows, LN_MOST_ROWS, index, all->parts, &row, &row_end);
     else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
-    product_block(s, all->x, all->other, all->y, row, row_end, panel, panel_end);
+    uint32_t whole = panel_end; /* panels that are for these kernels */
+    const ln_kernels *kernels = kernels_of(s), *narrow = kernels->narrow;
+    if (narrow && panel_end * LN_PANEL >= s->product.O + 8 && panel < panel_end) whole--;
+    /* where both kernels read the same rows, and weights are few, some rows at a time: they stay near */
+    const uint32_t most = panel < whole && whole < panel_end && s->group_w <= FEW_BYTES ? ENOUGH_ROWS : row_end;
+    for (uint32_t g = 0; g < s->groups; g++) {
+        const uint8_t *w = s->call.w + g * s->group_w;
+        const float *x = all->x + g * s->group_x;
+        float *y = all->y + g * s->group_y;
+        ln_product p = s->product;
+        if (p.finish.slopes) p.finish.slopes += g * s->group_y;
+        if (all->other) p.finish.other = all->other + g * s->group_y;
+        for (uint32_t r = row, end; r < row_end; r = end) {
+            end = row_end - r < most ? row_end : r + most;
+            if (panel < whole) kernels->product(&p, w, x, y, r, end, panel, whole);
+            if (whole < panel_end) narrow->product(&p, w, x, y, r, end, whole, panel_end);
+        }
+    }
 }
 
 void ln_step_product(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -145,10 +140,9 @@ static void vector_part(void *job, uint32_t index, uint32_t worker)
     uint32_t panel, end;
     (void)worker;
     part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
-    const ln_kernels *k = all->s->product.f16 && all->s->kernels->narrow ? all->s->kernels->narrow : all->s->kernels;
     ln_product p = all->s->product;
     p.finish.other = all->other;
-    k->vector(&p, all->s->call.w, all->x, all->y, panel, end);
+    kernels_of(all->s)->vector(&p, all->s->call.w, all->x, all->y, panel, end);
 }
 
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -174,104 +168,34 @@ void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *
     share_out(s, work, x, y, work->scratch, wino_part);
 }
 
-/* ---- a convolution, and depthwise and 1 x 1 ones behind it, strip by strip: what lies between stays in the cache */
-
-typedef struct strip { /* lines of what one step of a chain gives */
-    float *at;           /* where line `top` is */
-    size_t line;         /* floats */
-    int32_t top, bottom; /* those that are there: [top, bottom) */
-    int32_t low, high;   /* those that the next steps want: [low, high) */
-} strip;
-
-/* The lines of the step before that line `begin` to `end` of s see. */
-static void find_lines(const ln_step *s, int32_t begin, int32_t end, strip *before)
-{
-    const ln_window *g = &s->window;
-    before->low = begin;
-    before->high = end;
-    if (s->run != ln_step_depthwise) return;
-    const int32_t from = begin * g->sh - g->top, to = (end - 1) * g->sh - g->top + (g->kh - 1) * g->dh + 1;
-    before->low = from < 0 ? 0 : from < g->H ? from : g->H;
-    before->high = to < before->low ? before->low : to < g->H ? to : g->H;
-}
-
-/* Lines [begin, end) of s, to y, of what the step before has. */
-static void run_lines(const ln_step *s, const float *x, const strip *before, const float *other, float *y, int32_t begin,
-                      int32_t end)
-{
-    if (s->run != ln_step_depthwise) {
-        product_block(s, x, other, y, 0, (uint32_t)(end - begin) * s->product.Wo, 0, panels_of(s->product.O));
-        return;
-    }
-    ln_window part = s->window;
-    ln_call c = s->call;
-    part.H = before->high - before->low;
-    part.Ho = end - begin;
-    part.top = before->low - (begin * part.sh - part.top);
-    c.x[0] = x;
-    c.y = y;
-    s->kernels->depthwise(&c, &part, &s->product.finish);
-}
-
-/* Makes lines [first, end) of the last step, and for them the lines of those before that are not there yet. */
-static void run_strip(const shared *all, strip *of, int32_t first, int32_t end)
-{
-    const ln_step *chain = all->s->chain;
-    const uint32_t last = all->s->stages - 1;
-    of[last].low = of[last].bottom = first;
-    of[last].high = end;
-    for (uint32_t k = last; k > 0; k--) {
-        const int32_t begin = of[k].low < of[k].bottom ? of[k].bottom : of[k].low;
-        if (begin < of[k].high) find_lines(&chain[k], begin, of[k].high, &of[k - 1]);
-        else of[k - 1].low = of[k - 1].high = of[k - 1].bottom;
-    }
-    for (uint32_t k = 0; k <= last; k++) {
-        strip *t = &of[k];
-        const strip *before = t - 1;
-        const int32_t begin = t->low < t->bottom ? t->bottom : t->low;
-        if (begin >= t->high) continue;
-        for (int32_t i = t->low; i < t->bottom && k < last && t->low > t->top; i++)
-            copy(t->at + (size_t)(i - t->low) * t->line, t->at + (size_t)(i - t->top) * t->line, t->line);
-        t->top = t->low;
-        t->bottom = t->high;
-        const float *x = k ? before->at + (size_t)(before->low - before->top) * before->line
-                           : all->x + (size_t)begin * chain[0].product.step_i;
-        float *y = k < last ? t->at + (size_t)(begin - t->low) * t->line : all->y + (size_t)begin * t->line;
-        const float *other = k == last && all->other ? all->other + (size_t)begin * t->line : NULL;
-        run_lines(&chain[k], x, before, other, y, begin, t->high);
-    }
-}
-
-static void chain_part(void *job, uint32_t index, uint32_t worker)
+static void depthwise_part(void *job, uint32_t index, uint32_t worker)
 {
     const shared *all = job;
-    const ln_step *s = all->s;
-    const int32_t lines = (int32_t)s->lines;
-    float *scratch = all->scratch + worker * s->worker_scratch;
-    strip of[LN_CHAIN_MOST];
-    uint32_t first, end;
-
-    for (uint32_t k = 0; k < s->stages; k++) {
-        const uint32_t *dims = s->chain[k].call.out.dims;
-        of[k] = (strip){scratch, (size_t)dims[1] * dims[2], 0, 0, 0, 0};
-        scratch += s->chain[k].lines * of[k].line;
-    }
-    part_of(s->chain[s->stages - 1].call.out.dims[0], 1, index, all->parts, &first, &end);
-    for (int32_t i = (int32_t)first, n; i < (int32_t)end; i += n) {
-        n = (int32_t)end - i < lines ? (int32_t)end - i : lines;
-        run_strip(all, of, i, i + n);
-    }
+    ln_depthwise d = all->s->depthwise;
+    const ln_kernels *kernels = d.source ? kernels_of(all->s) : all->s->kernels, *narrow = kernels->narrow;
+    float *ring = all->scratch + worker * all->s->worker_scratch;
+    uint32_t panel, end;
+    d.put.finish.other = all->other;
+    part_of(panels_of((uint32_t)d.g.C), 1, index, all->parts, &panel, &end);
+    const int few = narrow && panel < end && end * LN_PANEL >= (uint32_t)d.g.C + 8; /* channels of the last panel */
+    kernels->depthwise(&d, all->x, all->y, ring, panel, few ? end - 1 : end);
+    if (few) narrow->depthwise(&d, all->x, all->y, ring, end - 1, end);
 }
 
-void ln_step_chain(const ln_step *s, const ln_work *work, const float *x, float *y)
+/* Alone, or with the product before it, whose x then is the one given. */
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
-    float *scratch = work->scratch;
+    float *ring = work->scratch;
     if (s->framed.C) {
-        frame(&s->framed, s->pixel, x, scratch);
-        x = scratch;
-        scratch += ((size_t)s->framed.Ho * (size_t)s->framed.Wo * s->pixel + 15) / 16 * 16;
+        frame(&s->framed, s->pixel, x, work->scratch);
+        x = work->scratch;
+        ring += ((size_t)s->framed.Ho * (size_t)s->framed.Wo * s->pixel + 15) / 16 * 16;
+    } else if (s->aside_floats) {
+        float *aside = work->base[s->aside.base] + s->aside.at;
+        copy(aside, x, s->aside_floats);
+        x = aside;
     }
-    share_out(s, work, x, y, scratch, chain_part);
+    share_out(s, work, x, y, ring, depthwise_part);
 }
 
 /* The pixels of each channel as a row, or their sums over the channels; then as any product. */

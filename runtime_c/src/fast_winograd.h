@@ -155,7 +155,8 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
     const uint32_t points = (uint32_t)((m + 2) * (m + 2));
     const size_t weights_step = ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
-    const tile t = {1, 1, p->C, 0, 0, LN_PANEL, 0, -LN_INFINITE, LN_INFINITE};
+    const size_t span[1] = {0};
+    const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0.0f, 0.0f};
     float *zeros = scratch, *in = scratch + p->C;
     for (uint32_t c = 0; c < p->C; c++) zeros[c] = 0.0f;
 
@@ -175,11 +176,14 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
                 const uint32_t tiles = (count - i + ROWS - 1) / ROWS;
                 n = (count - i + tiles - 1) / tiles;
                 for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
-                for (uint32_t q = panel; q < panel_end; q++) {
+                for (uint32_t q = panel, some; q < panel_end; q += some) {
                     const float *w = p->weights + point * weights_step + (size_t)q * p->C * LN_PANEL;
                     float *to = out + point * out_step + i * out_row + q * LN_PANEL;
-                    for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
-                        WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row);
+                    some = panel_end - q < TILE_PANELS ? 1 : TILE_PANELS;
+                    if (some < TILE_PANELS) NARROW_f32[n - 1](&t, at, w, to, out_row, 1);
+                    else
+                        for (int j = 0; j < PANEL_VECTORS * TILE_PANELS; j += COLUMNS)
+                            WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, 1);
                 }
             }
         for (uint32_t i = 0; i < count; i++)

@@ -8,6 +8,7 @@
  *     MADD(a,b,c)          a * b + c, rounded once or twice
  *     ABOVE(floor,x)       x < floor ? floor : x, a NaN in x stays;   BELOW(ceiling,x) likewise
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
+ *     BY_LANE              defined where a multiply-add takes one factor from a lane: rows are then read by vectors
  *     FETCH(p)             a hint that p will be read soon; may be nothing
  *     ROWS                 rows of the register tile;   COLUMNS  its vectors side by side
  *

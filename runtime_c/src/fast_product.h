@@ -45,7 +45,12 @@ static void put_rows(const ln_product *p, float *t, uint32_t rows, float *y, uin
         for (uint32_t j = 0; j < live; j += LANES) store_some(y + j, LOAD(t + j), live - j);
 }
 
-/* `rows` rows of one panel to y, its columns in groups of COLUMNS vectors, the last perhaps one by one. */
+#if COLUMNS <= 2
+#define PAIR_f32 WIDE_f32
+#define PAIR_f16 WIDE_f16
+#endif
+
+/* `rows` rows of one panel to y, its columns in groups of COLUMNS vectors, the last perhaps in pairs or one by one. */
 static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
                      uint32_t live)
 {
@@ -55,12 +60,12 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
     const size_t step = plain ? p->y_step : LN_PANEL;
 
     for (uint32_t j = 0; j < t->width;) {
-        const int wide = t->width - j > (COLUMNS - 1) * LANES;
+        const int wide = t->width - j > (COLUMNS - 1) * LANES, pair = COLUMNS > 2 && t->width - j > LANES;
         if (p->f16)
-            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, (const uint16_t *)(const void *)w + j, to + j, step);
+            (wide ? WIDE_f16 : pair ? PAIR_f16 : NARROW_f16)[rows - 1](t, at, (const uint16_t *)(const void *)w + j, to + j, step);
         else
-            (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, to + j, step);
-        j += wide ? COLUMNS * LANES : LANES;
+            (wide ? WIDE_f32 : pair ? PAIR_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, to + j, step);
+        j += wide ? COLUMNS * LANES : pair ? 2 * LANES : LANES;
     }
     if (!plain) put_rows(p, kept, rows, y, live);
 }

@@ -10,6 +10,7 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
                         const int V)
 {
     vf s[LN_MOST_ROWS * 4];
+    const size_t width = V >= PANEL_VECTORS ? LN_PANEL : t->width; /* known, if the tile is as wide as a panel */
 
     UNROLL
     for (int j = 0; j < V; j++) {
@@ -17,16 +18,33 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
         UNROLL
         for (int m = 0; m < R; m++) s[m * V + j] = first;
     }
-    if (t->bias) w += t->width;
+    if (t->bias) w += width;
 
     for (uint32_t u = 0; u < t->n_u; u++)
         for (uint32_t v = 0; v < t->n_v; v++) {
             size_t k = u * t->step_u + v * t->step_v;
             const size_t end = k + t->n;
+#ifdef BY_LANE
+            for (; k + LANES <= end; k += LANES) {
+                vf a[LN_MOST_ROWS], b[4];
+                UNROLL
+                for (int m = 0; m < R; m++) a[m] = LOAD(x[m] + k);
+                UNROLL
+                for (int i = 0; i < LANES; i++, w += width) {
+                    UNROLL
+                    for (int j = 0; j < V; j++) b[j] = LOADW(w + j * LANES);
+                    UNROLL
+                    for (int m = 0; m < R; m++) {
+                        UNROLL
+                        for (int j = 0; j < V; j++) s[m * V + j] = MADD(b[j], SPLAT(a[m][i]), s[m * V + j]);
+                    }
+                }
+            }
+#endif
             if (V == 1) /* one vector a row leaves registers for four steps at once: a row's address serves four */
-                for (; k + 4 <= end; k += 4, w += 4 * t->width) {
-                    const vf w0 = LOADW(w), w1 = LOADW(w + t->width);
-                    const vf w2 = LOADW(w + 2 * t->width), w3 = LOADW(w + 3 * t->width);
+                for (; k + 4 <= end; k += 4, w += 4 * width) {
+                    const vf w0 = LOADW(w), w1 = LOADW(w + width);
+                    const vf w2 = LOADW(w + 2 * width), w3 = LOADW(w + 3 * width);
                     UNROLL
                     for (int i = 0; i < (int)sizeof *w; i++) FETCH((const uint8_t *)w + FETCH_AHEAD + 64 * i);
                     UNROLL
@@ -38,7 +56,7 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
                         s[m] = MADD(w3, SPLAT(a[3]), s[m]);
                     }
                 }
-            for (; k < end; k++, w += t->width) {
+            for (; k < end; k++, w += width) {
                 vf b[4];
                 if (V > 1) FETCH((const uint8_t *)w + FETCH_AHEAD);
                 UNROLL
@@ -72,12 +90,18 @@ TILES(TILE, COLUMNS)
 #if COLUMNS > 1
 TILES(TILE, 1)
 #endif
+#if COLUMNS > 2
+TILES(TILE, 2)
+#endif
 #undef TILE
 
 /* tile number has R rows */
 #define TILE(R, V) NAMED(tile_##R##x##V),
 static NAMED(tile_of) *const NAMED(WIDE)[] = {TILES(TILE, COLUMNS)};
 static NAMED(tile_of) *const NAMED(NARROW)[] = {TILES(TILE, 1)};
+#if COLUMNS > 2
+static NAMED(tile_of) *const NAMED(PAIR)[] = {TILES(TILE, 2)};
+#endif
 #undef TILE
 
 /* y[j] = act(bias[j] + sum_k x[k] w[k][j]) for one row and a panel of 16, its sums in several parts along k, as many as
@@ -93,6 +117,19 @@ INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, flo
     for (int j = 0; j < PANEL_VECTORS; j++) s[j] = LOADW(w + j * LANES);
     w += LN_PANEL;
     uint32_t k = 0;
+#ifdef BY_LANE
+    for (; k + LANES <= K; k += LANES, w += LANES * LN_PANEL) {
+        const vf a = LOAD(x + k);
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            UNROLL
+            for (int j = 0; j < PANEL_VECTORS; j++) {
+                const int to = i % PARTS * PANEL_VECTORS + j;
+                s[to] = MADD(LOADW(w + i * LN_PANEL + j * LANES), SPLAT(a[i]), s[to]);
+            }
+        }
+    }
+#endif
     for (; k + PARTS <= K; k += PARTS, w += PARTS * LN_PANEL) {
         UNROLL
         for (int i = 0; i < PARTS; i++) {

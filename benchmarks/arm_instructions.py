@@ -5,10 +5,10 @@
     python benchmarks/arm_instructions.py WORK [NET ...] [--cpu cortex-a72] [--cc "python -m ziglang cc -target ..."]
 
 What it needs of the other processor it fetches into the folder WORK: an AArch64 Python from Debian's archive and the
-AArch64 wheels of NumPy, cffi, ncnn and ai-edge-litert from PyPI (100 MB, once). Each runtime is called from that Python, one
-thread, float32; QEMU counts every instruction between two marks (count_instructions.c), so a Python call, some
-thousands of instructions, is part of each figure, and the column "call" says how many: a run of a net of one ReLU on
-16 numbers.
+AArch64 wheels of NumPy, cffi, ncnn and ai-edge-litert from PyPI (100 MB, once). Each runtime is called from that
+Python, one thread, float32 (ncnn_half: as ncnn is by default, with weights in half precision); QEMU counts every
+instruction between two marks (count_instructions.c), so a call from Python, about 15,000 instructions, is part of each
+figure.
 
 Counts repeat to a few hundred, whatever else the machine does. They are not times: a load that misses the cache and a
 multiply-add count the same, and a processor runs one to three instructions a cycle depending on what they are.
@@ -17,7 +17,6 @@ multiply-add count the same, and a processor runs one to three instructions a cy
 from __future__ import annotations
 
 import argparse
-import glob
 import os
 import platform
 import re
@@ -33,18 +32,18 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "pyruntime")]
-import build_ffi
-import peer_models
-import zoo_bins
+import build_ffi  # noqa: E402
+import peer_models  # noqa: E402
+import zoo_bins  # noqa: E402
 
-from litenet.exporter import device, format
+from litenet.exporter import device, format  # noqa: E402
 
 NETS = ["mnist_cnn", "cifar_cnn", "mbv1_025_96"]
 PEERS = ["litenet", "ncnn", "ncnn_half", "litert"]
-DEBS = (
-    "python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libssl3 "
-    "libffi8 libbz2-1.0 liblzma5 libuuid1 libgomp1"
-).split()
+DEBS = [
+    "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "libc6", "libgcc-s1", "libstdc++6",
+    "zlib1g", "libexpat1", "libssl3", "libffi8", "libbz2-1.0", "liblzma5", "libuuid1", "libgomp1",
+]  # fmt: skip
 # XNNPACK reads this file and falls over that of the machine below: four cores of a Raspberry Pi 4
 CPUINFO = "".join(
     f"processor\t: {i}\nFeatures\t: fp asimd evtstrm crc32 cpuid\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
@@ -61,8 +60,9 @@ def fetch(work: Path) -> None:
         lists, debs = work / "apt", work / "debs"
         for folder in (lists / "partial", work / "archives" / "partial", debs):
             folder.mkdir(parents=True, exist_ok=True)
-        apt = ["apt-get", "-q", "-oAPT::Architecture=arm64", "-oAPT::Architectures=arm64", f"-oDir::State::Lists={lists}",
-               "-oDir::State::status=/dev/null", f"-oDir::Cache::archives={work / 'archives'}"]  # fmt: skip
+        apt = ["apt-get", "-q", "-oAPT::Architecture=arm64", "-oAPT::Architectures=arm64",
+               f"-oDir::State::Lists={lists}", "-oDir::State::status=/dev/null",
+               f"-oDir::Cache::archives={work / 'archives'}"]  # fmt: skip
         subprocess.run([*apt, "update"], check=True)
         subprocess.run([*apt, "download", *DEBS], check=True, cwd=debs)
         for deb in debs.glob("*.deb"):
@@ -113,7 +113,8 @@ def write(work: Path, name: str) -> tuple[int, ...]:
 def count(work: Path, peer: str, name: str, cpu: str, runs: int) -> tuple[int, np.ndarray]:
     """Instructions of one run, the median of some, and what came out."""
     model, y = work / f"{name}.{peer.removesuffix('_half')}", work / "y.npy"
-    emulator = ["qemu-aarch64", "-cpu", cpu, "-L", str(work / "root"), "-plugin", str(work / "count.so"), "-d", "plugin"]
+    plugin = ["-plugin", str(work / "count.so"), "-d", "plugin"]
+    emulator = ["qemu-aarch64", "-cpu", cpu, "-L", str(work / "root"), *plugin]
     python = [str(work / "root" / "usr" / "bin" / "python3.11"), str(HERE / "arm_worker.py")]
     path = os.pathsep.join((str(work / "ours"), str(work / "site")))
     env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",

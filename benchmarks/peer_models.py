@@ -49,8 +49,10 @@ def to_ncnn(source: Source) -> tuple[str, bytes]:
             kind = "Convolution" if deep else "ConvolutionDepthWise"
             given = (
                 f"0={len(w['bias'])} 1={a.kernel_size[1]} 11={a.kernel_size[0]} 3={a.stride[1]} 13={a.stride[0]} "
-                f"4={left} 14={top} 15={right} 16={bottom} 5=1 6={kernel.size}{act}" + ("" if deep else f" 7={shape[2]}")
+                f"4={left} 14={top} 15={right} 16={bottom} 5=1 6={kernel.size}{act}"
             )
+            if not deep:
+                given += f" 7={shape[2]}"
             weights += flat(kernel) + np.float32(w["bias"]).tobytes()
         elif n.op == "linear":
             kernel = w["weight"]
@@ -61,7 +63,8 @@ def to_ncnn(source: Source) -> tuple[str, bytes]:
             kind, given = "InnerProduct", f"0={len(kernel)} 1=1 2={kernel.size}{act}"
             weights += flat(kernel) + np.float32(w["bias"]).tobytes()
         elif n.op == "maxpool2d" and not any(a.padding):
-            kind, given = "Pooling", f"0=0 1={a.kernel_size[1]} 11={a.kernel_size[0]} 2={a.stride[1]} 12={a.stride[0]} 5=1"
+            kind = "Pooling"
+            given = f"0=0 1={a.kernel_size[1]} 11={a.kernel_size[0]} 2={a.stride[1]} 12={a.stride[0]} 5=1"
         elif n.op == "global_avg_pool":
             kind, given = "Pooling", "0=1 4=1"
         else:

@@ -21,7 +21,8 @@ exit status: 0 all answered, 1 something could not be read or failed its test, 2
 --json prints one object a line. A picture's has file, label, index, probability, top (a list of label, index,
 probability) and microseconds (of the net alone); a net that gives values has file, values, microseconds; one with
 several outputs has file, outputs (a list of name, shape, values), microseconds.
-Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers".
+Before them come, if asked for, {"tune": ...}, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds
+"layers".
 """
 
 
@@ -40,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--info", action="store_true", help="show the model: sizes, preprocessing, layers, origin")
     p.add_argument("--selftest", action="store_true", help="run the golden inputs stored in the model")
     p.add_argument("--bench", action="store_true", help="measure loading, running and each layer")
+    p.add_argument("--tune", action="store_true", help="time the ways to run each layer here, remember the fastest")
+    p.add_argument("--untuned", action="store_true", help="ignore what --tune has remembered")
     p.add_argument("--threads", type=_count, metavar="N", help="threads for one run (default: by the net's size)")
     p.add_argument("--kernels", metavar="NAME", help="avx512, avx2, sse2, neon or portable, instead of the best")
     return p
@@ -48,8 +51,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     p = parser()
     args = p.parse_intermixed_args(argv)
-    if not (args.images or args.info or args.selftest or args.bench):
-        p.error("give at least one picture, or one of --info, --selftest, --bench")
+    if not (args.images or args.info or args.selftest or args.bench or args.tune):
+        p.error("give at least one picture, or one of --info, --selftest, --bench, --tune")
     if args.trace and not args.images:
         p.error("--trace needs a picture")
     for stream in (sys.stdout, sys.stderr):  # a label or file name may not exist in the terminal's encoding
@@ -77,8 +80,13 @@ def _run(args: argparse.Namespace) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .engine import InferenceEngine
 
+    if args.tune:
+        from . import tune
+
+        measured = tune.tune(args.model, args.kernels, args.threads)
+        _print({"tune": measured}, tune.tune_text(measured), args.json)
     start = perf_counter()
-    engine = InferenceEngine(args.model, threads=args.threads, kernels=args.kernels)
+    engine = InferenceEngine(args.model, threads=args.threads, kernels=args.kernels, tuned=not args.untuned)
     load_seconds = perf_counter() - start
     if args.info:
         from . import report

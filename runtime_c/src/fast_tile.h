@@ -10,7 +10,7 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
                         const int V)
 {
     vf s[LN_MOST_ROWS * 4];
-    const size_t width = V >= PANEL_VECTORS ? LN_PANEL : t->width; /* known, if the tile is as wide as a panel */
+    const size_t width = LANES == 4 && V == PANEL_VECTORS ? LN_PANEL : t->width; /* known where the panel is full */
 
     UNROLL
     for (int j = 0; j < V; j++) {

@@ -68,7 +68,7 @@ def remember(model: Any, kernels: str, threads: int, choices: bytes) -> Path | N
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = mkstemp(dir=path.parent)
     try:
-        with open(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump({"format": FORMAT, "processor": processor(), "choices": list(choices)}, file)
         Path(draft).replace(path)  # whoever reads sees the old file or the new one
     except BaseException:

@@ -3,9 +3,10 @@
     python benchmarks/zoo_column.py [NET ...] [--threads 1,2] [--models FOLDER]
 
 A process for each net and number of threads: import, load from file, first run, five warm runs, then bursts of 0.3 s,
-seven and where they spread by more than 15 % seven more. Each burst also notes how busy everything else on the
-machine was (/proc/stat, less the process's own time); one with others above 0.35 of a core (0.12 with two threads) is
-run again, twice at most. p50 and p95 pool the quiet bursts if there are three, else all, and then say so: * spread, ! not quiet.
+seven and where they spread by more than 15 % seven more. Each burst also notes how busy everything else on the machine
+was (/proc/stat, less the process's own time); one with others above 0.35 of a core (0.12 with two threads) is run
+again, twice at most. p50 and p95 pool the quiet bursts if there are three, else all, and then say so: * spread, ! not
+quiet.
 `predict` takes NumPy and gives NumPy; the picture is already channels last.
 
 Nets are those of zoo_bins.py with untrained weights, and facenet_112 of tests/onnx_zoo.py through the importer. With

@@ -2,8 +2,8 @@
 
     python benchmarks/two_processes.py [NET ...] [--rounds 15]
 
-Each process uses as many threads as LiteNet chooses by itself. Bursts of 0.3 s, in turn of one process alone and of both
-at once (zoo_column.py); medians of the rounds, and of the round least disturbed.
+Each process uses as many threads as LiteNet chooses by itself. Bursts of 0.3 s, in turn of one process alone and of
+both at once (zoo_column.py); medians of the rounds, and of the round least disturbed.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@
 
 #define LANES 4
 #if defined(__aarch64__)
+#define BY_LANE
 #define COLUMNS 4 /* 32 registers: 20 sums, a vector of each row, and of a panel's weights */
 #define ROWS 5
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V)
@@ -25,7 +26,6 @@ typedef int32x4_t vi;
 #define LOAD(p) vld1q_f32(p)
 #define STORE(p, v) vst1q_f32(p, v)
 #define SPLAT(x) vdupq_n_f32(x)
-#define BY_LANE
 #define ABOVE(floor, x) vmaxq_f32(x, floor) /* a NaN stays; of two zeros it is the positive one */
 #define BELOW(ceiling, x) vminq_f32(x, ceiling)
 #define FETCH(p) (void)(p)

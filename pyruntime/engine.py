@@ -62,13 +62,16 @@ class InferenceEngine:
     sleep between calls. Results are the same bits for any number.
     kernels: "avx512", "avx2", "sse2", "neon" or "portable" instead of the best that this processor has. Results
     differ in the last bits; to name a set is for tests, and for telling whose fault something is.
+    tuned: True takes the algorithms that `edge-infer --tune` has found fastest for this model on this processor, if it
+    ever ran; False lets the cost model choose. Bytes are a number for each operator (LN_DIRECT, ... in litenet_fast.h).
+    Results differ in the last bits.
 
     Several threads may call one engine at once: the model is only read, and each call has its own working
     memory. Use it as a context manager, or close() it, to let go of the file early.
     """
 
     def __init__(self, model: str | os.PathLike[str] | bytes, device: str = "cpu", threads: int | None = None, *,
-                 kernels: str | None = None):  # fmt: skip
+                 kernels: str | None = None, tuned: bool | bytes = True):  # fmt: skip
         if device != "cpu":
             raise ModelError(f"There is no device {device!r}; this runtime runs on 'cpu'.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -84,7 +87,7 @@ class InferenceEngine:
         if status != lib.LN_OK:
             raise ModelError(f"{self.name}: {_explain(self._model)}", status)
         try:
-            self.kernels, self.threads, plan = prepare(self._model, kernels, threads)
+            self.kernels, self.threads, plan = prepare(self._model, kernels, threads, tuned)
         except ModelError as error:
             raise ModelError(f"{self.name}: {error}", error.status) from None
         self.prepared_bytes, self.scratch_bytes = lib.ln_fast_size(self._model), self._model.fast_bytes

@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+from . import tuned as remembered
 from ._litenet import ffi, lib
 from .errors import ModelError
 
@@ -26,9 +27,10 @@ def available() -> list[str]:
     return ["portable", *(name for name, number in KERNELS.items() if lib.ln_fast_has(number))]
 
 
-def prepare(model: Any, kernels: str | None, threads: int | None) -> tuple[str, int, Any]:
-    """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it.
-    Returns the kernels' name, the number of threads, and the memory that must live as long as the model."""
+def prepare(model: Any, kernels: str | None, threads: int | None, tuned: bool | bytes) -> tuple[str, int, Any]:
+    """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it, with
+    the algorithms that are remembered for it (True), chosen by the cost model (False), or given. Returns the kernels'
+    name, the number of threads, and the memory that must live as long as the model."""
     if kernels is not None and kernels not in available():
         raise ModelError(f"There are no kernels {kernels!r} on this processor; it can run {', '.join(available())}.")
     number = KERNELS.get(kernels or "", lib.LN_KERNELS_BEST)
@@ -37,12 +39,19 @@ def prepare(model: Any, kernels: str | None, threads: int | None) -> tuple[str, 
     if threads is None:
         threads = lib.ln_fast_threads(model, number, _processors())
     pool = _pool(threads) if threads > 1 else ffi.NULL
+    name = ffi.string(lib.ln_fast_name(number)).decode()
+    choices = remembered.recall(model, name, pool.threads if pool else 1) if tuned is True else tuned or None
+    if choices is not None:
+        if len(choices) != model.op_count:
+            raise ModelError(f"tuned has {len(choices)} numbers; this model has {model.op_count} operators.")
+        lib.ln_fast_choose(model, ffi.from_buffer(choices))
     size = lib.ln_fast_bytes(model, number)
     keep, memory = pages(size)
     status = lib.ln_fast_prepare(model, number, pool, memory, size)
+    lib.ln_fast_choose(model, ffi.NULL)  # `choices` ends here
     if status:
         raise ModelError(ffi.string(lib.ln_status_text(status)).decode(), status)
-    return ffi.string(lib.ln_fast_name(number)).decode(), pool.threads if pool else 1, keep
+    return name, pool.threads if pool else 1, keep
 
 
 def peak_gflops(kernels: str, seconds: float) -> float | None:

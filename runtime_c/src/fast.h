@@ -181,8 +181,7 @@ static inline const ln_plan *ln_plan_of(const ln_model *m)
     return (const ln_plan *)(const void *)m->fast;
 }
 
-/* What a test may ask for instead of the choice of the cost model. */
-enum { LN_CHOOSE = 0, LN_DIRECT = 1, LN_WINOGRAD_2 = 2, LN_WINOGRAD_4 = 4 };
+/* What a test may ask for, for all operators at once. */
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
 

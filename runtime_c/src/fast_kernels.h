@@ -9,6 +9,7 @@
  *     ABOVE(floor,x)       x < floor ? floor : x, a NaN in x stays;   BELOW(ceiling,x) likewise
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
  *     PRELU(v,slope)       v where it is above 0, else v * slope; where not defined, several instructions do it
+ *     BY_LANE              defined where a multiply-add takes one factor from a lane: rows are then read by vectors
  *     FETCH(p)             a hint that p will be read soon; may be nothing
  *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
  *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector

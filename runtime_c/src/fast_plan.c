@@ -247,6 +247,8 @@ uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s)
 
 void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
 {
+    const int choice = b->choice;
+    if (choice == LN_CHOOSE && b->m->choices) b->choice = b->m->choices[i];
     *s = (ln_step){0};
     ln_load_call(b->m, i, &s->call);
     const uint16_t id = s->call.op.id;
@@ -263,6 +265,7 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
     if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
     if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
     if (id == LN_OP_DEPTHWISE_CONV2D) ln_plan_depthwise(b, s);
+    b->choice = choice;
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
     if (s->run != ln_step_op && s->cycles == 0) s->cycles = direct_cycles(b, s);
     s->parts = ln_plan_parts(b, s);
@@ -294,6 +297,24 @@ static void build(ln_builder *b)
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;
     }
+}
+
+uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
+{
+    ln_call c;
+    ln_conv2d_attrs a;
+    if (m == NULL || op_index >= m->op_count) return 0;
+    ln_load_call(m, op_index, &c);
+    if (c.op.id != LN_OP_CONV2D) return 0;
+    ln_conv2d_decode(c.op.attrs, &a);
+    const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
+    if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;
+    return 1u << LN_DIRECT | 1u << LN_WINOGRAD_2 | 1u << LN_WINOGRAD_4;
+}
+
+void ln_fast_choose(ln_model *m, const uint8_t *choices)
+{
+    m->choices = choices;
 }
 
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)

@@ -56,6 +56,11 @@ static void put_rows(const ln_product *p, float *t, size_t step, uint32_t rows, 
     }
 }
 
+#if COLUMNS <= 2
+#define PAIR_f32 WIDE_f32
+#define PAIR_f16 WIDE_f16
+#endif
+
 /* Is what the tile gives what is stored? */
 INLINE int stored_as_is(const ln_product *p, uint32_t live)
 {
@@ -64,8 +69,8 @@ INLINE int stored_as_is(const ln_product *p, uint32_t live)
 }
 
 /* `rows` rows of one panel, of channels from o on, to y[to], or of some panels, which then are full, and are not more
- * than a tile has where they are not stored as they are. Columns go in groups of COLUMNS vectors, the last perhaps one
- * by one. */
+ * than a tile has where they are not stored as they are. Columns go in groups of COLUMNS vectors, the last perhaps in
+ * pairs or one by one. */
 static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
                      size_t to, uint32_t o, uint32_t panels, uint32_t live)
 {
@@ -76,15 +81,19 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
 
     for (uint32_t j = 0; j < end;) {
         const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
+        const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= ROWS;
         const uint32_t times = wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
 #if HALVES
         if (p->f16) {
             const uint16_t *half = (const uint16_t *)(const void *)w + j;
-            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, half, out + j, step, times);
+            (wide ? WIDE_f16 : pair ? PAIR_f16 : NARROW_f16)[rows - 1](t, at, half, out + j, step, times);
         } else
 #endif
-            (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, out + j, step, times);
-        j += wide ? COLUMNS * LANES : LANES;
+        {
+            const float *single = (const float *)(const void *)w + j;
+            (wide ? WIDE_f32 : pair ? PAIR_f32 : NARROW_f32)[rows - 1](t, at, single, out + j, step, times);
+        }
+        j += wide ? COLUMNS * LANES : pair ? 2 * LANES : LANES;
     }
     if (!plain) put_rows(p, kept, step, rows, y, to, o, live);
 }

@@ -12,7 +12,8 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
                         uint32_t times, const int R, const int V)
 {
     const int panels = V > PANEL_VECTORS ? V / PANEL_VECTORS : 1;
-    const size_t width = V > PANEL_VECTORS ? LN_PANEL : t->width; /* panels side by side are full */
+    /* known where the panel is full: panels side by side are, and one whose last vector exists */
+    const size_t width = V > PANEL_VECTORS || (LANES == 4 && V == PANEL_VECTORS) ? LN_PANEL : t->width;
     for (; times; times--, panel += (size_t)panels * t->panel, y += panels * LN_PANEL) {
         const WEIGHT *w = panel;
         vf s[LN_MOST_ROWS * 4];
@@ -33,6 +34,23 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
         for (const size_t *span = t->span; span != t->span_end; span++) {
             size_t k = *span;
             const size_t end = k + t->n;
+#ifdef BY_LANE
+            for (; k + LANES <= end; k += LANES) {
+                vf a[LN_MOST_ROWS], b[4];
+                UNROLL
+                for (int m = 0; m < R; m++) a[m] = LOAD(x[m] + k);
+                UNROLL
+                for (int i = 0; i < LANES; i++, w += width) {
+                    UNROLL
+                    for (int j = 0; j < V; j++) b[j] = LOADW(w + COLUMN(j));
+                    UNROLL
+                    for (int m = 0; m < R; m++) {
+                        UNROLL
+                        for (int j = 0; j < V; j++) s[m * V + j] = MADD(b[j], SPLAT(a[m][i]), s[m * V + j]);
+                    }
+                }
+            }
+#endif
             if (V == 1) /* leaves registers for four steps at once: a row's address serves four */
                 for (; k + 4 <= end; k += 4, w += 4 * width) {
                     const vf w0 = LOADW(w), w1 = LOADW(w + width);
@@ -87,12 +105,18 @@ typedef void NAMED(tile_of)(const tile *t, const float *const *x, const WEIGHT *
     }
 TILES(TILE, COLUMNS)
 NARROW_TILES(TILE, 1)
+#if COLUMNS > 2
+TILES(TILE, 2)
+#endif
 #undef TILE
 
 /* tile number has R rows */
 #define TILE(R, V) NAMED(tile_##R##x##V),
 static NAMED(tile_of) *const NAMED(WIDE)[] = {TILES(TILE, COLUMNS)};
 static NAMED(tile_of) *const NAMED(NARROW)[] = {NARROW_TILES(TILE, 1)};
+#if COLUMNS > 2
+static NAMED(tile_of) *const NAMED(PAIR)[] = {TILES(TILE, 2)};
+#endif
 #undef TILE
 #undef COLUMN
 
@@ -109,6 +133,19 @@ INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, flo
     for (int j = 0; j < PANEL_VECTORS; j++) s[j] = LOADW(w + j * LANES);
     w += LN_PANEL;
     uint32_t k = 0;
+#ifdef BY_LANE
+    for (; k + LANES <= K; k += LANES, w += LANES * LN_PANEL) {
+        const vf a = LOAD(x + k);
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            UNROLL
+            for (int j = 0; j < PANEL_VECTORS; j++) {
+                const int to = i % PARTS * PANEL_VECTORS + j;
+                s[to] = MADD(LOADW(w + i * LN_PANEL + j * LANES), SPLAT(a[i]), s[to]);
+            }
+        }
+    }
+#endif
     for (; k + PARTS <= K; k += PARTS, w += PARTS * LN_PANEL) {
         UNROLL
         for (int i = 0; i < PARTS; i++) {

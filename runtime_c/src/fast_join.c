@@ -1,5 +1,5 @@
-/* Several operators as one step: what follows a sum is done before it is stored; and a convolution goes line by line into
- * the depthwise one behind it. Only for a run of which nobody watches the operators. */
+/* Several operators as one step: what follows a sum is done before it is stored; and a convolution goes line by line
+ * into the depthwise one behind it. Only for a run of which nobody watches the operators. */
 #include "fast_plan.h"
 
 /* ---- what follows a sum */
@@ -88,6 +88,7 @@ static follow what_follows(const ln_builder *b, uint32_t i, const ln_step *s)
     return f;
 }
 
+/* s: operator i and what follows its sums; run is NULL where nothing does, or where memory forbids it. */
 static void join_followers(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
     const follow f = what_follows(b, i, alone);

@@ -39,8 +39,8 @@ void ln_plan_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 /* The step of a depthwise convolution, s->call; it stays as it is where the kernels cannot. */
 void ln_plan_depthwise(const ln_builder *b, ln_step *s);
 
-/* Of a convolution's step, and of that of the depthwise one which alone reads what it makes, one step: 0 if that is not
- * possible. between: where the convolution's output would have gone. The caller sets depthwise.source to s's product. */
+/* Of a convolution's step, and of that of the depthwise one which alone reads what it makes, one step; 0 if that is not
+ * possible. between: where the convolution's output would have gone. The caller sets depthwise.source. */
 int ln_plan_line_by_line(const ln_builder *b, const ln_step *convolution, const ln_step *depthwise,
                          const ln_place *between, ln_step *s);
 

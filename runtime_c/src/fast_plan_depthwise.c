@@ -61,8 +61,11 @@ int ln_plan_line_by_line(const ln_builder *b, const ln_step *convolution, const 
     s->count += depthwise->count;
     s->cycles += depthwise->cycles;
     s->detour = 0;
-    s->scratch_bytes = (s->framed.C ? (uint64_t)s->framed.Ho * (uint64_t)s->framed.Wo * s->pixel * sizeof(float) : 0) + 63;
-    s->scratch_bytes = s->scratch_bytes / 64 * 64;
+    s->scratch_bytes = 0;
+    if (s->framed.C) {
+        const uint64_t frame = (uint64_t)s->framed.Ho * (uint64_t)s->framed.Wo * s->pixel;
+        s->scratch_bytes = (frame + 15) / 16 * 16 * sizeof(float);
+    }
     plan_ring(b, s);
     s->parts = ln_plan_parts(b, s);
     return s->scratch_bytes <= UINT32_MAX / 2;

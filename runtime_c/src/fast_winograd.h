@@ -155,6 +155,7 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
     const uint32_t points = (uint32_t)((m + 2) * (m + 2));
     const size_t weights_step = ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
+    const uint32_t most = TILE_PANELS > 1 ? NARROW_ROWS : ROWS; /* panels by themselves: weights are read once */
     const size_t span[1] = {0};
     const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0.0f, 0.0f};
     float *zeros = scratch, *in = scratch + p->C;
@@ -173,16 +174,15 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
         }
         for (uint32_t point = 0; point < points; point++)
             for (uint32_t i = 0, n; i < count; i += n) {
-                const uint32_t tiles = (count - i + ROWS - 1) / ROWS;
+                const uint32_t tiles = (count - i + most - 1) / most;
                 n = (count - i + tiles - 1) / tiles;
                 for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
-                for (uint32_t q = panel, some; q < panel_end; q += some) {
+                for (uint32_t q = panel; q < panel_end; q++) {
                     const float *w = p->weights + point * weights_step + (size_t)q * p->C * LN_PANEL;
                     float *to = out + point * out_step + i * out_row + q * LN_PANEL;
-                    some = panel_end - q < TILE_PANELS ? 1 : TILE_PANELS;
-                    if (some < TILE_PANELS) NARROW_f32[n - 1](&t, at, w, to, out_row, 1);
+                    if (TILE_PANELS > 1) NARROW_f32[n - 1](&t, at, w, to, out_row, 1);
                     else
-                        for (int j = 0; j < PANEL_VECTORS * TILE_PANELS; j += COLUMNS)
+                        for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
                             WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, 1);
                 }
             }

@@ -33,8 +33,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "pyruntime")]
 import build_ffi  # noqa: E402
-import peer_models  # noqa: E402
 import zoo_bins  # noqa: E402
+from to_ncnn import to_ncnn  # noqa: E402
+from to_tflite import to_tflite  # noqa: E402
 
 from litenet.exporter import device, format  # noqa: E402
 
@@ -101,10 +102,10 @@ def write(work: Path, name: str) -> tuple[int, ...]:
     made = device.prepare(source)
     meta = {"name": name}
     (work / f"{name}.litenet").write_bytes(format.write(device.model(made, format.Preprocessing(), False, meta, None)))
-    text, weights = peer_models.to_ncnn(source)
+    text, weights = to_ncnn(source)
     (work / f"{name}.ncnn.param").write_text(text)
     (work / f"{name}.ncnn.bin").write_bytes(weights)
-    (work / f"{name}.litert").write_bytes(peer_models.to_tflite(source))
+    (work / f"{name}.litert").write_bytes(to_tflite(source))
     x = np.random.default_rng(0).standard_normal(made.graph.input_shape).astype(np.float32)
     np.save(work / f"{name}.npy", x)
     return x.shape

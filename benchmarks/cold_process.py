@@ -52,9 +52,9 @@ def prepare(folder: Path) -> None:
     import numpy as np
 
     sys.path.insert(0, str(Path(__file__).parent))
-    import peer_models
     import runtime_peers
     import zoo_bins
+    from to_tflite import to_tflite
 
     from litenet.exporter import device, format
 
@@ -62,7 +62,7 @@ def prepare(folder: Path) -> None:
     picture = format.Preprocessing("area", "stretch", "gray", "never", mean=(33.0,), std=(78.0,))
     made = device.model(device.prepare(source), picture, False, {"name": "mnist_cnn", "loss": "cross_entropy"}, None)
     (folder / "net.bin").write_bytes(format.write(made))
-    (folder / "net.tflite").write_bytes(peer_models.to_tflite(source))
+    (folder / "net.tflite").write_bytes(to_tflite(source))
     (folder / "net.onnx").write_bytes(runtime_peers.to_onnx(source))
     (folder / "litert.py").write_text(LITERT)
     (folder / "onnx_runtime.py").write_text(ONNX)

@@ -4,10 +4,11 @@
     python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
     python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
-Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, with relu, relu6 or nothing
-after them; LiteRT is shown those without maxpool2d and flatten. Prints for
-each microseconds of load, first run, and warm run: medians of interleaved rounds, and of the warm run also the best,
-which other work on a shared machine disturbs least; then the largest difference of the outputs, of the largest output.
+Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, with relu, relu6 or
+nothing after them; LiteRT is shown those without flatten. Prints for each microseconds of load, first run, and warm
+run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs least;
+then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of time
+on the wall, for a machine with other work.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from litenet.pyruntime import InferenceEngine
 NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224",
         "mbv1_025_96", "dscnn_kws", "mbv2_224"]  # fmt: skip
 ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
+clock = time.perf_counter  # --cpu: time.thread_time
 
 
 def to_onnx(source: Source) -> bytes:
@@ -102,14 +104,14 @@ def to_onnx(source: Source) -> bytes:
 
 
 def timed(call) -> float:
-    start = time.perf_counter()
+    start = clock()
     call()
-    return (time.perf_counter() - start) * 1e6
+    return (clock() - start) * 1e6
 
 
 def warm(call) -> list[float]:
-    times, until = [timed(call)], time.perf_counter() + SECONDS
-    while time.perf_counter() < until or len(times) < 5:
+    times, until = [timed(call)], clock() + SECONDS
+    while clock() < until or len(times) < 5:
         times.append(timed(call))
     return times
 
@@ -143,9 +145,9 @@ def compare(name: str, source: Source, folder: Path) -> None:
     rows: dict[str, list[list[float]]] = {k: [[] for _ in runners] for k in ("load", "first", "warm", "best")}
     for _ in range(ROUNDS):
         for k, (load, run_one) in enumerate(runners):
-            start = time.perf_counter()
+            start = clock()
             model = load()
-            rows["load"][k].append((time.perf_counter() - start) * 1e6)
+            rows["load"][k].append((clock() - start) * 1e6)
             rows["first"][k].append(timed(lambda m=model, f=run_one: f(m)))
             times = warm(lambda m=model, f=run_one: f(m))
             rows["warm"][k].append(statistics.median(times))
@@ -178,7 +180,11 @@ def main() -> None:
     p = argparse.ArgumentParser(description="LiteNet beside ONNX Runtime.")
     p.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}")
     p.add_argument("--run", help="a run folder of edge-train instead")
+    p.add_argument("--cpu", action="store_true", help="processor time instead of time on the wall")
     args = p.parse_args()
+    if args.cpu:
+        global clock
+        clock = time.thread_time
     print(f"LiteNet / ONNX Runtime {onnxruntime.__version__} / LiteRT in microseconds, one thread (times ours)")
     with tempfile.TemporaryDirectory() as folder:
         if args.run:

@@ -1,4 +1,4 @@
-"""A net of convolutions as a TFLite file, for the comparison with LiteRT: what runtime_peers.py measures beside ours.
+"""A net of convolutions as a TFLite file, for the comparison with LiteRT.
 
 Written with the one-page flatbuffer writer of the tests. Padding that is not TFLite's own becomes an operator PAD,
 which LiteRT's kernels take into the convolution behind it.
@@ -23,7 +23,8 @@ ACTIVATIONS = {"none": np.int8(0), "relu": np.int8(1), "relu6": np.int8(3)}
 
 
 def to_tflite(source: Source) -> bytes:
-    """The net, of conv2d, depthwise_conv2d, add, global_avg_pool and linear; SystemExit names another operator."""
+    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, add, global_avg_pool and linear; SystemExit
+    names another operator."""
     graph, weights = device.prepare(source).graph, device.prepare(source).weights
     nodes: list[tuple[Any, ...]] = []
     constants: dict[str, np.ndarray] = {}
@@ -57,6 +58,10 @@ def to_tflite(source: Source) -> bytes:
             name[n.output] = node(
                 f"{n.op[:-6].upper()}CONV_2D", [*x, constant(w), constant(given[1])], {**window, **more}, out
             )
+        elif n.op == "maxpool2d" and not any(a.padding):
+            size = {1: np.int32(a.stride[1]), 2: np.int32(a.stride[0])}
+            size |= {3: np.int32(a.kernel_size[1]), 4: np.int32(a.kernel_size[0])}
+            name[n.output] = node("MAX_POOL_2D", x, {0: VALID, **size}, out)
         elif n.op == "add":
             name[n.output] = node("ADD", x, {0: act}, out)
         elif n.op == "global_avg_pool":

@@ -1,24 +1,17 @@
-"""A net of zoo_bins.py in the files of other runtimes: ncnn's pair of files, and TFLite's.
+"""A net of zoo_bins.py as ncnn's pair of files, for the comparison with it.
 
 Nets are chains of conv2d, depthwise_conv2d, maxpool2d, global_avg_pool and linear with relu or nothing after them; an
-activation becomes part of its layer, as the runtimes' own converters do it.
+activation becomes part of its layer, as ncnn's own converters do it.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from litenet.exporter import device
 from litenet.exporter.source import Source
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-import tflite_nets
-
-SAME, VALID, RELU = np.int8(0), np.int8(1), np.int8(1)
 
 
 def chain(source: Source) -> list[tuple[Any, dict[str, np.ndarray], tuple[int, ...], tuple[int, ...]]]:
@@ -80,41 +73,3 @@ def sizes(shape: tuple[int, ...]) -> str:
 
 def flat(kernel: np.ndarray) -> bytes:
     return bytes(4) + np.ascontiguousarray(kernel, np.float32).tobytes()  # four zeros: float32 follows
-
-
-def to_tflite(source: Source) -> bytes:
-    """The file, channels last. Uneven padding, or padding of a window that moves by more than one, is a PAD."""
-    layers, nodes, constants = chain(source), [], {}
-    for n, w, shape, out in layers:
-        a, act = n.attrs, RELU if getattr(n.attrs, "activation", "none") == "relu" else None
-        inputs = f"n{len(nodes) - 1}" if nodes else "x"
-        for role, array in w.items():
-            array = array[None] if n.op == "depthwise_conv2d" and role == "weight" else array
-            constants[f"{n.name}.{role}"] = np.ascontiguousarray(array, np.float32)
-        names = f" {n.name}.weight {n.name}.bias"
-        if n.op in ("conv2d", "depthwise_conv2d"):
-            even = a.stride == (1, 1) and out[:2] == shape[:2] and a.padding[:2] == a.padding[2:]
-            if not even and any(a.padding):
-                top, left, bottom, right = a.padding
-                constants[f"{n.name}.pad"] = np.int32([[0, 0], [top, bottom], [left, right], [0, 0]])
-                padded = (1, shape[0] + top + bottom, shape[1] + left + right, shape[2])
-                nodes.append(("PAD", f"{inputs} {n.name}.pad", {"shape": padded}))
-                inputs = f"n{len(nodes) - 1}"
-            same = SAME if even else VALID
-            step = {0: same, 1: np.int32(a.stride[1]), 2: np.int32(a.stride[0]), "shape": (1, *out)}
-            if n.op == "conv2d":
-                nodes.append(("CONV_2D", inputs + names, {**step, 3: act}))
-            else:
-                nodes.append(("DEPTHWISE_CONV_2D", inputs + names, {**step, 3: np.int32(1), 4: act}))
-        elif n.op == "maxpool2d" and not any(a.padding):
-            size = {1: np.int32(a.stride[1]), 2: np.int32(a.stride[0]), 3: np.int32(a.kernel_size[1]),
-                    4: np.int32(a.kernel_size[0])}  # fmt: skip
-            nodes.append(("MAX_POOL_2D", inputs, {0: VALID, **size, "shape": (1, *out)}))
-        elif n.op == "global_avg_pool":
-            constants["plane"] = np.int32([1, 2])
-            nodes.append(("MEAN", f"{inputs} plane", {"shape": (1, *out)}))
-        elif n.op == "linear":
-            nodes.append(("FULLY_CONNECTED", inputs + names, {0: act, "shape": (1, *out)}))
-        else:
-            raise SystemExit(f"{n.name}: {n.op} is not written for TFLite here")
-    return tflite_nets.model(nodes, (1, *layers[0][2]), constants)

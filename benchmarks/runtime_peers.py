@@ -6,9 +6,9 @@
 
 Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, with relu, relu6 or
 nothing after them; LiteRT is shown those without flatten. Prints for each microseconds of load, first run, and warm
-run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs least;
-then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of time
-on the wall, for a machine with other work.
+run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs
+least; then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of
+time on the wall, for a machine with other work.
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
             assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("machine", [m for m in MACHINES if m != "wasm"])  # there it is the portable one
 def test_the_checksum_of_an_emulated_processor_is_that_of_zip(machine):
     on_machine(machine)
     compiler, flags, command, _ = MACHINES[machine]

@@ -211,6 +211,8 @@ def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(ker
         assert np.isnan(j.want).any()
         assert np.isfinite(j.want).any()
         np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-3, err_msg=j.what)
+
+
 # ---------------------------------------------------------------- depthwise convolutions
 
 

@@ -1,12 +1,14 @@
-"""Our runtime beside ONNX Runtime on the same nets with the same weights, one thread, batch 1, in one run.
+"""Our runtime beside ONNX Runtime, and LiteRT where it takes the net, with the same weights, one thread, batch 1.
 
-    pip install litenet onnx onnxruntime
+    pip install litenet onnx onnxruntime ai-edge-litert
     python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
     python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
-Nets are made of linear, conv2d, maxpool2d, global_avg_pool, flatten, add, with relu or nothing after them. Prints for
-each microseconds of load, first run, and warm run: medians of interleaved rounds, and of the warm run also the best,
-which other work on a shared machine disturbs least; then the largest difference of the outputs, of the largest output.
+Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, with relu, relu6 or
+nothing after them; LiteRT is shown those without flatten. Prints for each microseconds of load, first run, and warm
+run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs
+least; then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of
+time on the wall, for a machine with other work.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
 import zoo_bins
+from to_tflite import to_tflite
 
 from litenet.exporter import device, format
 from litenet.exporter.source import Source, load_source
 from litenet.pyruntime import InferenceEngine
 
-NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224"]
+NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224",
+        "mbv1_025_96", "dscnn_kws", "mbv2_224"]  # fmt: skip
 ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
+clock = time.perf_counter  # --cpu: time.thread_time
 
 
 def to_onnx(source: Source) -> bytes:
@@ -49,11 +54,15 @@ def to_onnx(source: Source) -> bytes:
     for n in graph.nodes:
         x, y = [graph.tensors[t].name for t in n.inputs], graph.tensors[n.output].name
         a, act = n.attrs, getattr(n.attrs, "activation", "none")
-        raw = f"{y}.raw" if act == "relu" else y
+        raw = f"{y}.raw" if act in ("relu", "relu6") else y
         bias = [constant(f"{n.name}.b", weights[n.params["bias"]])] if "bias" in n.params else []
         if n.op == "conv2d":
             w = constant(f"{n.name}.w", weights[n.params["weight"]].transpose(0, 3, 1, 2))
             nodes.append(helper.make_node("Conv", [*x, w, *bias], [raw], pads=list(a.padding), strides=list(a.stride)))
+        elif n.op == "depthwise_conv2d":
+            w = constant(f"{n.name}.w", weights[n.params["weight"]].transpose(2, 0, 1)[:, None])
+            more = {"pads": list(a.padding), "strides": list(a.stride), "group": graph.tensors[n.output].shape[-1]}
+            nodes.append(helper.make_node("Conv", [*x, w, *bias], [raw], **more))
         elif n.op == "maxpool2d":
             pads = list(a.padding)
             size = {"kernel_shape": list(a.kernel_size), "strides": list(a.stride)}
@@ -75,9 +84,12 @@ def to_onnx(source: Source) -> bytes:
             if image is not None:  # rows of (H, W, C) become rows of (C, H, W)
                 w, image = w.reshape(-1, *image).transpose(0, 3, 1, 2).reshape(len(w), -1), None
             nodes.append(helper.make_node("Gemm", [*x, constant(f"{n.name}.w", w), *bias], [raw], transB=1))
-        if raw != y:
+        if act == "relu":
             nodes.append(helper.make_node("Relu", [raw], [y]))
-        if act not in ("none", "relu") or not nodes or nodes[-1].output[0] != y:
+        if act == "relu6":
+            ends = [constant(f"{n.name}.{k}", np.array(v, np.float32)) for k, v in (("lo", 0), ("hi", 6))]
+            nodes.append(helper.make_node("Clip", [raw, *ends], [y]))
+        if act not in ("none", "relu", "relu6") or not nodes or nodes[-1].output[0] != y:
             raise SystemExit(f"{n.name}: {n.op} with {act} is not written here")
     ends = [graph.tensors[graph.input].name, graph.tensors[graph.outputs[0]].name]
     made = helper.make_graph(
@@ -92,14 +104,14 @@ def to_onnx(source: Source) -> bytes:
 
 
 def timed(call) -> float:
-    start = time.perf_counter()
+    start = clock()
     call()
-    return (time.perf_counter() - start) * 1e6
+    return (clock() - start) * 1e6
 
 
 def warm(call) -> list[float]:
-    times, until = [timed(call)], time.perf_counter() + SECONDS
-    while time.perf_counter() < until or len(times) < 5:
+    times, until = [timed(call)], clock() + SECONDS
+    while clock() < until or len(times) < 5:
         times.append(timed(call))
     return times
 
@@ -122,32 +134,58 @@ def compare(name: str, source: Source, folder: Path) -> None:
     x = np.random.default_rng(0).standard_normal(ours.input_shape).astype(np.float32)
     given = theirs.get_inputs()[0].name
     fed = x.transpose(2, 0, 1)[None].copy() if x.ndim == 3 else x.reshape(1, -1)
-    want = theirs.run(None, {given: fed})[0][0]
-    worst = np.abs(ours.predict(x) - want).max() / np.abs(want).max()
-    rows: dict[str, list[list[float]]] = {"load": [[], []], "first": [[], []], "warm": [[], []], "best": [[], []]}
-    pair = ((own, lambda m: m.predict(x)), (peer, lambda m: m.run(None, {given: fed})))
+    runners = [(own, lambda m: m.predict(x)), (peer, lambda m: m.run(None, {given: fed})[0][0])]
+    try:
+        (folder / "net.tflite").write_bytes(to_tflite(source))
+        runners.append((lambda: LiteRT(folder / "net.tflite"), lambda m: m.run(x[None])))
+    except (SystemExit, ImportError):
+        pass
+    answers = [run_one(load()) for load, run_one in runners]
+    worst = max(np.abs(answers[0] - y).max() for y in answers[1:]) / np.abs(answers[1]).max()
+    rows: dict[str, list[list[float]]] = {k: [[] for _ in runners] for k in ("load", "first", "warm", "best")}
     for _ in range(ROUNDS):
-        for k, (load, run_one) in enumerate(pair):
-            start = time.perf_counter()
+        for k, (load, run_one) in enumerate(runners):
+            start = clock()
             model = load()
-            rows["load"][k].append((time.perf_counter() - start) * 1e6)
+            rows["load"][k].append((clock() - start) * 1e6)
             rows["first"][k].append(timed(lambda m=model, f=run_one: f(m)))
             times = warm(lambda m=model, f=run_one: f(m))
             rows["warm"][k].append(statistics.median(times))
             rows["best"][k].append(min(times))
     cells = []
-    for what, both in rows.items():
-        a, b = (min(v) if what == "best" else statistics.median(v) for v in both)
-        cells.append(f"{what} {a:,.1f} / {b:,.1f} ({b / a:.2f}x)")
+    for what, each in rows.items():
+        figures = [min(v) if what == "best" else statistics.median(v) for v in each]
+        ratios = ", ".join(f"{v / figures[0]:.2f}x" for v in figures[1:])
+        cells.append(f"{what} {' / '.join(f'{v:,.1f}' for v in figures)} ({ratios})")
     print(f"{name:<16}{ours.kernels}  " + "   ".join(cells) + f"   differs by {worst:.1e}", flush=True)
+
+
+class LiteRT:
+    """A net in LiteRT with its XNNPACK kernels, one thread."""
+
+    def __init__(self, path: Path):
+        from ai_edge_litert.interpreter import Interpreter
+
+        self.net = Interpreter(str(path), num_threads=1)
+        self.net.allocate_tensors()
+        self.x, self.y = self.net.get_input_details()[0]["index"], self.net.get_output_details()[0]["index"]
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        self.net.set_tensor(self.x, x)
+        self.net.invoke()
+        return self.net.get_tensor(self.y)[0]
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description="LiteNet beside ONNX Runtime.")
     p.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}")
     p.add_argument("--run", help="a run folder of edge-train instead")
+    p.add_argument("--cpu", action="store_true", help="processor time instead of time on the wall")
     args = p.parse_args()
-    print(f"LiteNet / ONNX Runtime {onnxruntime.__version__} in microseconds, one thread (times ours)")
+    if args.cpu:
+        global clock
+        clock = time.thread_time
+    print(f"LiteNet / ONNX Runtime {onnxruntime.__version__} / LiteRT in microseconds, one thread (times ours)")
     with tempfile.TemporaryDirectory() as folder:
         if args.run:
             compare(Path(args.run).name, load_source(args.run), Path(folder))

@@ -1,7 +1,5 @@
 """python -m litenet.pyruntime: the command edge-infer."""
 
-import sys
+from .cli import entry
 
-from .cli import main
-
-sys.exit(main())
+entry()

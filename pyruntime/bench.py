@@ -6,12 +6,12 @@ The result comes as a dict for JSON, and bench_text makes lines of it.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from .board import board, board_text
 from .engine import InferenceEngine
 from .kernels import peak_gflops
 from .report import table
@@ -50,7 +50,7 @@ def bench(engine: InferenceEngine, load_seconds: float, x: np.ndarray | None) ->
         "scratch_bytes": engine.scratch_bytes,
         "prepared_bytes": engine.prepared_bytes,
         "peak_process_bytes": _peak_bytes(),
-        **_board(),
+        **board(),
         "layers": _layers(engine, np.median(runs, axis=0), peak),
     }
     return {**found, "verdict": _verdict(found)}
@@ -87,7 +87,10 @@ def _verdict(found: dict[str, Any]) -> str:
             text += " (Winograd counts as the direct sum, so more than 100 % is possible)"
     else:
         text += ", with portable kernels"
-    return f"{text}; {slowest['name']} takes {100 * slowest['share']:.0f} % of the time"
+    text += f"; {slowest['name']} takes {100 * slowest['share']:.0f} % of the time"
+    if found.get("throttled"):
+        text += f"; the board was held back ({', '.join(found['throttled'])}), so this is not what it can do"
+    return text
 
 
 def bench_text(found: dict[str, Any]) -> list[str]:
@@ -105,50 +108,20 @@ def bench_text(found: dict[str, Any]) -> list[str]:
         for layer in found["layers"]
     ]  # fmt: skip
     peak = f", of {found['peak_gflops']:.0f} that a core can do" if found["peak_gflops"] else ""
-    board = [f"{word} {found[key]}" for key, word in BOARD.items() if found.get(key) is not None]
+    told = board_text(found)
     return [
         f"load       {found['load_ms']:.2f} ms (map the file, check all of it, prepare)",
         f"first run  {found['first_run_us']:.0f} us",
         f"warm run   {warm} ({found['runs']} runs, called from Python), {found['gflops']:.2f} GFLOP/s{peak}",
         f"memory     {memory}" + (f"; the whole process peaked at {process / 1e6:.0f} MB" if process else ""),
         f"kernels    {found['kernels']}, {found['threads']} thread(s)",
-        *([f"board      {', '.join(board)}"] if board else []),
+        *([f"board      {told}"] if told else []),
         f"verdict    {found['verdict']}",
         "",
         *table(("layer", "op", "algorithm", "MACs", "us", "share", "GFLOP/s", "of peak"), rows, "<<<>>>>>"),
         "",
-        "Layers are timed one by one; in a warm run a convolution and the pooling after it are one.",
+        "Layers are timed one by one; in a warm run many go together: what follows a convolution is part of it.",
     ]
-
-
-BOARD = {"clock_mhz": "clock in MHz", "temperature_c": "temperature in C", "throttled": "throttled"}
-
-
-def _board() -> dict[str, Any]:
-    """What a board tells of itself; keys only where it does."""
-    found: dict[str, Any] = {}
-    clock = _number("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
-    heat = _number("/sys/class/thermal/thermal_zone0/temp")
-    flags = _text("/sys/devices/platform/soc/soc:firmware/get_throttled")  # Raspberry Pi
-    if clock is not None:
-        found["clock_mhz"] = clock // 1000
-    if heat is not None:
-        found["temperature_c"] = heat / 1000
-    if flags:
-        found["throttled"] = flags
-    return found
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _number(path: str) -> int | None:
-    text = _text(path)
-    return int(text) if text.lstrip("-").isdigit() else None
 
 
 def _peak_bytes() -> int | None:

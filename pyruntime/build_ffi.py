@@ -19,6 +19,7 @@ SOURCES = sorted((ROOT / "runtime_c" / "src").glob("*.c"))
 # Without unwind tables, 22 KB less: nothing is ever thrown through C.
 UNIX_FLAGS = ["-O2", "-g0", "-std=c99", "-ffp-contract=off", "-fvisibility=hidden"]
 UNIX_FLAGS += ["-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
+LINK_FLAGS = {"win32": [], "linux": ["-pthread", "-s"]}  # -s: no names that only a debugger reads
 WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """
@@ -46,7 +47,7 @@ def make(base: str) -> cffi.FFI:
         depends=[base + path.relative_to(ROOT).as_posix() for path in depends],
         include_dirs=[base + "runtime_c/include", base + "runtime_c/src"],
         extra_compile_args=WINDOWS_FLAGS if sys.platform == "win32" else UNIX_FLAGS,
-        extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
+        extra_link_args=LINK_FLAGS.get(sys.platform, ["-pthread"]),
     )
     return builder
 

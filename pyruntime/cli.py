@@ -13,6 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from .errors import ImageError, ModelError
 
+TYPE_CHECKING = False  # as typing has it, without loading typing
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")  # in folders
 DRAWN = ".explain.png"  # what --explain adds to a picture's name; in folders such files are passed over
 
@@ -24,8 +28,8 @@ probability) and microseconds (of the net alone); of a model that may not know a
 label is "unknown", and index and top are guesses. --embed: file, embedding. --compare: compare (the two files), cosine,
 distance, threshold, same. A net that gives values has file, values, microseconds; one with
 several outputs has file, outputs (a list of name, shape, values), microseconds.
-Before them come, if asked for, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds "layers", --explain
-adds explained (file, label, layer).
+Before them come, if asked for, {"tune": ...}, {"info": ...}, {"selftest": ...} and {"bench": ...}; --trace adds
+"layers", --explain adds explained (file, label, layer).
 """
 
 
@@ -49,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--bench", action="store_true", help="measure loading, running and each layer")
     p.add_argument("--explain", action="store_true", help="draw what spoke for each answer: NAME.explain.png beside it")
     p.add_argument("--explain-out", metavar="PATH", help="a folder for these drawings, or a .png for a single one")
+    p.add_argument("--tune", action="store_true", help="time the ways to run each layer here, remember the fastest")
+    p.add_argument("--untuned", action="store_true", help="ignore what --tune has remembered")
     p.add_argument("--threads", type=_count, metavar="N", help="threads for one run (default: by the net's size)")
     p.add_argument("--kernels", metavar="NAME", help="avx512, avx2, sse2, neon or portable, instead of the best")
     return p
@@ -57,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     p = parser()
     args = p.parse_intermixed_args(argv)
-    if not (args.images or args.info or args.selftest or args.bench or args.compare):
-        p.error("give at least one picture, or one of --compare, --info, --selftest, --bench")
+    if not (args.images or args.info or args.selftest or args.bench or args.compare or args.tune):
+        p.error("give at least one picture, or one of --compare, --info, --selftest, --bench, --tune")
     if args.trace and not args.images:
         p.error("--trace needs a picture")
     args.explain = args.explain or args.explain_out is not None
@@ -81,6 +87,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def entry() -> NoReturn:
+    """The command as a process of its own. It ends without taking NumPy and OpenCV apart again, and does not look for
+    garbage among the many objects that importing them makes: a quarter of the time of a short run."""
+    import gc
+
+    gc.set_threshold(100_000)
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _run(args: argparse.Namespace) -> int:
     """Everything after the command line. ModelError: nothing more can be answered."""
     from time import perf_counter
@@ -89,8 +106,13 @@ def _run(args: argparse.Namespace) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .engine import InferenceEngine
 
+    if args.tune:
+        from . import tune
+
+        measured = tune.tune(args.model, args.kernels, args.threads)
+        _print({"tune": measured}, tune.tune_text(measured), args.json)
     start = perf_counter()
-    engine = InferenceEngine(args.model, threads=args.threads, kernels=args.kernels)
+    engine = InferenceEngine(args.model, threads=args.threads, kernels=args.kernels, tuned=not args.untuned)
     load_seconds = perf_counter() - start
     if args.info:
         from . import report

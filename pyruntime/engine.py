@@ -17,7 +17,7 @@ import numpy as np
 from . import preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
-from .kernels import HUGE_PAGE, pages, prepare
+from .kernels import pages, prepare
 from .preprocess import Preprocessing
 
 from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
@@ -62,13 +62,16 @@ class InferenceEngine:
     sleep between calls. Results are the same bits for any number.
     kernels: "avx512", "avx2", "sse2", "neon" or "portable" instead of the best that this processor has. Results
     differ in the last bits; to name a set is for tests, and for telling whose fault something is.
+    tuned: True takes the algorithms that `edge-infer --tune` has found fastest for this model on this processor, if it
+    ever ran; False lets the cost model choose. Bytes are a number for each operator (LN_DIRECT, ... in litenet_fast.h).
+    Results differ in the last bits.
 
     Several threads may call one engine at once: the model is only read, and each call has its own working
     memory. Use it as a context manager, or close() it, to let go of the file early.
     """
 
     def __init__(self, model: str | os.PathLike[str] | bytes, device: str = "cpu", threads: int | None = None, *,
-                 kernels: str | None = None):  # fmt: skip
+                 kernels: str | None = None, tuned: bool | bytes = True):  # fmt: skip
         if device != "cpu":
             raise ModelError(f"There is no device {device!r}; this runtime runs on 'cpu'.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -80,11 +83,11 @@ class InferenceEngine:
             self.name, data = os.fspath(model), _map(Path(model))
         contents = ffi.from_buffer(data)  # keeps data alive
         self._model = ffi.new("ln_model *")
-        status = lib.ln_open(self._model, contents, len(contents))
+        status = lib.ln_fast_open(self._model, contents, len(contents))
         if status != lib.LN_OK:
             raise ModelError(f"{self.name}: {_explain(self._model)}", status)
         try:
-            self.kernels, self.threads, plan = prepare(self._model, kernels, threads)
+            self.kernels, self.threads, plan = prepare(self._model, kernels, threads, tuned)
         except ModelError as error:
             raise ModelError(f"{self.name}: {error}", error.status) from None
         self.prepared_bytes, self.scratch_bytes = lib.ln_fast_size(self._model), self._model.fast_bytes
@@ -99,6 +102,7 @@ class InferenceEngine:
         self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
+        self._arenas.append(self._take_arena())
 
     # running
 
@@ -314,10 +318,7 @@ class InferenceEngine:
         try:
             return self._arenas.pop()
         except IndexError:
-            if self._arena_bytes >= HUGE_PAGE:
-                return pages(self._arena_bytes)
-            keep = ffi.new("uint8_t[]", self._arena_bytes + 63)
-            return keep, keep + -int(ffi.cast("uintptr_t", keep)) % 64
+            return pages(max(self._arena_bytes, 1))
 
     def _as_input(self, x: Any) -> np.ndarray:
         """x as contiguous float32 of input_shape, or of that with a batch in front."""

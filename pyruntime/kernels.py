@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import threading
 from typing import Any
 
+from . import tuned as remembered
 from ._litenet import ffi, lib
 from .errors import ModelError
 
 HUGE_PAGE = 2 << 20  # bytes
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which Linux has since 5.14
 SPIN_ROUNDS = 300_000  # about a millisecond
 KERNELS = {ffi.string(lib.ln_fast_name(k)).decode(): k for k in range(1, lib.LN_KERNELS_END)}  # name: number
 
@@ -24,9 +27,10 @@ def available() -> list[str]:
     return ["portable", *(name for name, number in KERNELS.items() if lib.ln_fast_has(number))]
 
 
-def prepare(model: Any, kernels: str | None, threads: int | None) -> tuple[str, int, Any]:
-    """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it.
-    Returns the kernels' name, the number of threads, and the memory that must live as long as the model."""
+def prepare(model: Any, kernels: str | None, threads: int | None, tuned: bool | bytes) -> tuple[str, int, Any]:
+    """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it, with
+    the algorithms that are remembered for it (True), chosen by the cost model (False), or given. Returns the kernels'
+    name, the number of threads, and the memory that must live as long as the model."""
     if kernels is not None and kernels not in available():
         raise ModelError(f"There are no kernels {kernels!r} on this processor; it can run {', '.join(available())}.")
     number = KERNELS.get(kernels or "", lib.LN_KERNELS_BEST)
@@ -35,12 +39,19 @@ def prepare(model: Any, kernels: str | None, threads: int | None) -> tuple[str, 
     if threads is None:
         threads = lib.ln_fast_threads(model, number, _processors())
     pool = _pool(threads) if threads > 1 else ffi.NULL
+    name = ffi.string(lib.ln_fast_name(number)).decode()
+    choices = remembered.recall(model, name, pool.threads if pool else 1) if tuned is True else tuned or None
+    if choices is not None:
+        if len(choices) != model.op_count:
+            raise ModelError(f"tuned has {len(choices)} numbers; this model has {model.op_count} operators.")
+        lib.ln_fast_choose(model, ffi.from_buffer(choices))
     size = lib.ln_fast_bytes(model, number)
     keep, memory = pages(size)
     status = lib.ln_fast_prepare(model, number, pool, memory, size)
+    lib.ln_fast_choose(model, ffi.NULL)  # `choices` ends here
     if status:
         raise ModelError(ffi.string(lib.ln_status_text(status)).decode(), status)
-    return ffi.string(lib.ln_fast_name(number)).decode(), pool.threads if pool else 1, keep
+    return name, pool.threads if pool else 1, keep
 
 
 def peak_gflops(kernels: str, seconds: float) -> float | None:
@@ -58,18 +69,20 @@ def peak_gflops(kernels: str, seconds: float) -> float | None:
 
 
 def pages(size: int) -> tuple[Any, Any]:
-    """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64; what is not touched costs
-    nothing. If it is large it is made of huge pages, where the system has them: a net whose tensors take megabytes runs
-    up to a quarter faster."""
+    """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64. If it is large it is made of
+    huge pages, where the system has them: a net whose tensors take megabytes runs up to a quarter faster. All of it is
+    asked for at once, so that the first run meets no new page."""
     huge = size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     memory = mmap.mmap(-1, size + HUGE_PAGE * huge, **private)
     keep = ffi.from_buffer(memory)
-    if not huge:
-        return keep, keep + 0
+    first = -int(ffi.cast("uintptr_t", keep)) % HUGE_PAGE if huge else 0
     with contextlib.suppress(OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return keep, keep + -int(ffi.cast("uintptr_t", keep)) % HUGE_PAGE
+        if huge:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        if sys.platform == "linux":
+            memory.madvise(POPULATE_WRITE, first, size)
+    return keep, keep + first
 
 
 def _pool(threads: int) -> Any:

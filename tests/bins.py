@@ -24,6 +24,7 @@ class Bin:
     metadata: dict[str, Any] = field(default_factory=dict)
     half: bool = False
     seed: int = 0
+    turns: bool = False  # tensors take turns in two places, so that memory is used again as soon as it may be
 
     def __post_init__(self):
         self.rng = np.random.default_rng(self.seed)
@@ -50,7 +51,10 @@ class Bin:
         for i, shape in enumerate(self.shapes[1:]):
             last = i + 1 == len(self.steps)
             tensors.append(writer.TensorRec(shape, offset=0 if last else at, output=last))
-            at += 0 if last else -(-4 * int(np.prod(shape)) // 16) * 16
+            if self.turns:
+                at = 0 if at else max(-(-4 * int(np.prod(s)) // 16) * 16 for s in self.shapes[1:])
+            elif not last:
+                at += -(-4 * int(np.prod(shape)) // 16) * 16
         ops = []
         for i, (op, attrs, weights) in enumerate(self.steps):
             kind = packed_type(OPS[op].OP, "f16" if self.half else "f32")

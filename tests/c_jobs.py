@@ -29,11 +29,15 @@ BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "clang-O3": ("clang", False, ("-O3",)),
 }
 FIRST = "gcc"
+# no C library; memory is copied by an instruction
+WASM = ("--target=wasm32", "-O2", "-ffreestanding", "-nostdlib", "-msimd128", "-mbulk-memory", "-Wl,--no-entry",
+        "-Qunused-arguments")  # fmt: skip
 # name: compiler, flags, the command that runs its programs here, number of its kernels (litenet_fast.h)
 MACHINES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "aarch64": ("aarch64-linux-gnu-gcc", ("-static", "-O2"), ("qemu-aarch64", "-cpu", "cortex-a53"), 4),
     "armv7": ("arm-linux-gnueabihf-gcc", ("-static", "-O2", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4"),
               ("qemu-arm", "-cpu", "cortex-a7"), 4),
+    "wasm": ("clang", WASM, ("node", str(cbuild.TESTS_C / "wasm_driver.mjs")), 5),
     "x86-64 without AVX": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Nehalem"), 0),  # 0: the best it has
     "x86-64 with AVX2": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Haswell"), 0),
 }  # fmt: skip
@@ -151,10 +155,11 @@ def run(
         sanitize = False
     else:
         compiler, sanitize, flags = BUILDS[build]
-    sources = [cbuild.TESTS_C / "ops_driver.c", *cbuild.core()]
+    driver_name = "wasm_driver" if build.startswith("wasm") else "ops_driver"
+    sources = [cbuild.TESTS_C / f"{driver_name}.c", *cbuild.core()]
     if fast is not None:
         sources, flags = [*sources, *cbuild.fast()], (*flags, "-DLN_TEST_FAST")
-    driver = cbuild.program("ops_driver", sources, compiler, sanitize, flags)
+    driver = cbuild.program(driver_name, sources, compiler, sanitize, flags)
     source, target = folder / "jobs", folder / "results"
     with source.open("wb") as f:
         for j in todo:

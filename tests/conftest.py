@@ -1,8 +1,11 @@
 """Tests are sorted by what they need. What does not run says why."""
 
 import importlib.util
+import os
 
 import pytest
+
+os.environ["LITENET_TUNE"] = "off"  # what somebody has measured on this machine is no part of a test
 
 
 def pytest_addoption(parser):

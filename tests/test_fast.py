@@ -7,6 +7,7 @@ memory that nothing has written is NaN.
 import re
 import shutil
 import subprocess
+import zlib
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,13 @@ import bins
 import cbuild
 import numpy as np
 import pytest
+from c_jobs import BUILDS as BUILDS_OF
 from c_jobs import MACHINES, NAMES, Job, Result, job, one_op, run
 from closeness import assert_close
+from joined_nets import BLOCKS, Net, joined
 from test_c_ops import BIG, jobs
 
+from litenet.exporter.format import write
 from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.ops import OPS, activations
@@ -139,6 +143,164 @@ def test_a_convolution_and_its_pooling_run_as_one_with_the_same_bits(choice, ker
         assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [CHOOSE, DIRECT, WINOGRAD_2, WINOGRAD_4])
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("build", [PLAIN, "clang-O3"])
+def test_what_follows_a_layer_runs_with_it_and_gives_the_same_bits(build, kind, choice, kernels, tmp_path):
+    """The driver compares with the operators run one by one, bit by bit; here the definition is beside it."""
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for seed in range(60)]
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        try:
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
+        except AssertionError as error:
+            raise AssertionError(f"{j.what}: {error}") from None
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_a_sum_that_would_be_written_over_what_is_added_later_is_not_joined(kernels, tmp_path):
+    net = Net((6, 5, 16), 1)
+    other = net.add("conv2d", out_channels=16, kernel_size=1)
+    net.add("conv2d", 0, out_channels=16, kernel_size=1)
+    net.add("add", 2, other)
+    net.add("activation", activation="relu")
+    net.add("batchnorm")
+    size = 4 * 6 * 5 * 16
+    j = net.job("shifted", places=[0, 0, 16 + size, 16 + 2 * size, 16, 0])  # the activation's 16 bytes behind `other`
+    (got,) = run(PLAIN, [j], tmp_path, fast=(HERE[kernels], DIRECT))
+    assert_close(got.y.reshape(j.want.shape), j.want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_layers_joined_over_a_large_image_give_the_same_bits_in_parts(threads):
+    net = Net((96, 96, 3), 2)
+    net.add("conv2d", out_channels=32, kernel_size=3, padding=1)
+    net.add("prelu")
+    net.add("depthwise_conv2d", kernel_size=3, padding=1, activation="relu6")
+    net.add("conv2d", out_channels=48, kernel_size=1)
+    net.add("depthwise_conv2d", kernel_size=5, stride=2, padding=2)
+    net.add("conv2d", out_channels=20, kernel_size=1)
+    j = net.job("large")
+    file = write(j.model)
+    alone = InferenceEngine(file, threads=1)
+    y = alone.predict(j.x)
+    assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
+    assert (alone.trace(j.x)[-1].array == y).all()
+    assert (InferenceEngine(file, threads=threads).predict(j.x) == y).all()
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(kernels, tmp_path):
+    """By direct sums: Winograd's algorithm spreads what is not finite over its tile."""
+    todo = []
+    with np.errstate(invalid="ignore"):
+        nan = np.float32(np.inf) - np.float32(np.inf)  # the one that this processor makes
+    for seed in range(20):
+        net = Net((9, 8, 16), seed)
+        skip = net.add("conv2d", out_channels=16, kernel_size=3, padding=1, activation="relu")
+        net.add("conv2d", out_channels=32, kernel_size=1)
+        net.add("prelu")
+        net.add("depthwise_conv2d", kernel_size=3, padding=1)
+        net.add("prelu")
+        net.add("conv2d", out_channels=16, kernel_size=1)
+        net.add("add", len(net.shapes) - 1, skip, activation=net.pick(("none", "relu", "relu6")))
+        x = net.rng.standard_normal(net.shapes[0]).astype(np.float32)
+        x[tuple(net.rng.integers(0, net.shapes[0], (3, 3)).T)] = nan, np.inf, -np.inf
+        todo.append(net.job(f"special {seed}", x))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], DIRECT)), todo, strict=True):
+        assert np.isnan(j.want).any()
+        assert np.isfinite(j.want).any()
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-3, err_msg=j.what)
+
+
+# ---------------------------------------------------------------- depthwise convolutions
+
+
+def windows(rng: np.random.Generator, width: int) -> dict:
+    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own."""
+    kernel = [3, 3] if rng.random() < 0.6 else [int(v) for v in rng.integers(1, 6, 2)]
+    dilation = [int(v) for v in rng.choice([1, 1, 1, 2, 3], 2)]
+    height = int(rng.integers(1, 12))
+    padding = [int(v) for v in rng.integers(0, 4, 4)]
+    for axis, size in enumerate((height, width)):  # so that the window fits
+        lacking = dilation[axis] * (kernel[axis] - 1) + 1 - size - padding[axis] - padding[axis + 2]
+        padding[axis + 2] += max(lacking, 0)
+    return {
+        "kernel_size": kernel, "dilation": dilation, "padding": padding,
+        "stride": [int(v) for v in rng.choice([1, 1, 2, 3], 2)],
+        "activation": str(rng.choice(["none", "relu6", "silu"])), "x": (height, width),
+    }  # fmt: skip
+
+
+def depthwise(seed: int) -> list[Job]:
+    """Every width around one and two tiles of positions, every number of channels around one and two panels."""
+    rng, out = np.random.default_rng(seed), []
+    for width in range(1, 18):
+        case = windows(rng, width)
+        case["x"] += (int(rng.choice([16, 32, 48, 80])),)
+        out.append(job("depthwise_conv2d", case, "f16" if width % 4 == 0 else "f32", seed=width))
+    for C in range(1, 66):
+        case = windows(rng, int(rng.integers(1, 18)))
+        out.append(job("depthwise_conv2d", {**case, "x": (*case["x"], C)}, "f16" if C % 5 == 0 else "f32", seed=C))
+    return out
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("build", ["gcc", "clang-O3"])
+def test_depthwise_convolutions_are_right_for_every_width_and_number_of_channels(build, kernels, tmp_path):
+    todo = depthwise(11)
+    for got, j in zip(run(build, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+def test_a_depthwise_window_of_more_taps_than_the_kernels_take_is_right(tmp_path):
+    case = {"padding": 4, "x": (20, 21, 18)}
+    todo = [job("depthwise_conv2d", {**case, "kernel_size": k}, "f32") for k in ([17, 1], [9, 9], [8, 8], [1, 20])]
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(max(HERE.values()), CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+def before_depthwise(seed: int) -> tuple[bins.Bin, np.ndarray]:
+    """A convolution of some form between others, and the depthwise one that reads it, often over what it read."""
+    rng = np.random.default_rng(seed)
+    window = windows(rng, int(rng.integers(1, 20)))
+    shape = (*window.pop("x"), int(rng.choice([1, 3, 8, 16, 24])))
+    net = bins.Bin(shape, seed=seed, half=seed % 5 == 0, turns=seed % 2 == 0)
+    net.add("conv2d", out_channels=int(rng.choice([4, 16, 24])), kernel_size=1)
+    kernel = int(rng.choice([1, 3]))
+    net.add("conv2d", out_channels=int(rng.choice([4, 8, 16, 24, 40, 64])), kernel_size=kernel, padding=kernel // 2,
+            activation=str(rng.choice(["none", "relu", "tanh"])))  # fmt: skip
+    net.add("depthwise_conv2d", **window)
+    net.add("conv2d", out_channels=4, kernel_size=1)
+    return net, rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("choice", [CHOOSE, DIRECT])
+def test_a_convolution_and_the_depthwise_one_after_it_run_as_one_with_the_same_bits(choice, kernels, tmp_path):
+    todo = []
+    for seed in range(60):
+        net, x = before_depthwise(seed)
+        todo.append(Job(f"before depthwise {seed}", "", net.bytes(0), x, net.definition(x), 0, 0))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], choice)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_an_image_too_large_for_the_nearest_cache_goes_line_by_line_into_the_depthwise_convolution(kernels, tmp_path):
+    """Its lines take turns in the ring."""
+    todo = []
+    for stride in (1, 2):
+        net = bins.Bin((37, 53, 8), seed=stride)
+        net.add("conv2d", out_channels=40, kernel_size=1, activation="relu6")
+        net.add("depthwise_conv2d", kernel_size=3, stride=stride, padding=1, activation="relu6")
+        net.add("conv2d", out_channels=8, kernel_size=1)
+        x = np.random.default_rng(stride).standard_normal((37, 53, 8)).astype(np.float32)
+        todo.append(Job(f"stride {stride}", "", net.bytes(0), x, net.definition(x), 0, 0))
+    for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], CHOOSE)), todo, strict=True):
+        assert_close(got.y.reshape(j.want.shape), j.want, 1e-4, 1e-4)
+
+
 # ---------------------------------------------------------------- extremes
 
 
@@ -189,6 +351,26 @@ def test_every_finite_half_reaches_the_fast_sums_exactly(kernels, tmp_path):
         assert (got.y.reshape(j.want.shape) == j.want).all(), j.what
 
 
+# ---------------------------------------------------------------- the checksum
+
+CHECKED = [0, 1, 15, 16, 63, 64, 127, 128, 129, 191, 192, 1000, 8191, 16384]  # bytes
+
+
+def checksums(compiler: str, sanitize: bool, flags: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> None:
+    sources = [cbuild.TESTS_C / "crc_driver.c", *cbuild.core(), *cbuild.fast()]
+    driver = cbuild.program("crc_driver", sources, compiler, sanitize, ("-DLN_TEST_FAST", *flags))
+    for n in CHECKED:
+        data = np.random.default_rng(n).integers(0, 256, n, np.uint8).tobytes()
+        done = subprocess.run([*command, driver], input=data, capture_output=True, check=True)
+        assert done.stdout.decode() == f"{zlib.crc32(data):08x}\n"
+
+
+@pytest.mark.parametrize("build", ["gcc", "gcc-O3", "clang-O3"])
+def test_the_checksum_by_instructions_made_for_it_is_that_of_zip(build):
+    compiler, sanitize, flags = BUILDS_OF[build]
+    checksums(compiler, sanitize, flags)
+
+
 # ---------------------------------------------------------------- other processors, emulated
 
 
@@ -211,6 +393,17 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
     for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
+    todo = [joined(seed, kind).job(f"{kind} {seed}") for kind in BLOCKS for seed in range(15)]
+    for choice in (DIRECT, WINOGRAD_4):
+        for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, choice)), todo, strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-4 * max(np.abs(j.want).max(), 1), 0)
+
+
+@pytest.mark.parametrize("machine", [m for m in MACHINES if m != "wasm"])  # there it is the portable one
+def test_the_checksum_of_an_emulated_processor_is_that_of_zip(machine):
+    on_machine(machine)
+    compiler, flags, command, _ = MACHINES[machine]
+    checksums(compiler, False, flags, command)
 
 
 # ---------------------------------------------------------------- the binding

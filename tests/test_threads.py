@@ -39,7 +39,8 @@ def driver(sanitizer: str, tmp_path) -> str:
     """Everything that handles threads under the sanitizer; the kernels, which know nothing of them, without."""
     cbuild.need("gcc")
     flags = (f"-fsanitize={sanitizer}",)
-    walk = [p for p in cbuild.fast() if p.name in ("fast_run.c", "fast_plan.c", "fast_cpu.c")]
+    names = ("fast_run.c", "fast_plan.c", "fast_plan_depthwise.c", "fast_join.c", "fast_cpu.c")
+    walk = [p for p in cbuild.fast() if p.name in names]
     built = cbuild.objects([*cbuild.core(), *walk, *OWN], "gcc", sanitize=False, flags=flags)
     built += cbuild.objects([p for p in cbuild.fast() if p not in walk], "gcc", sanitize=False, flags=("-O2",))
     out = tmp_path / "driver"

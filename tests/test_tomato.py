@@ -38,7 +38,7 @@ def trained(leaves, tmp_path, capsys, *more):
     assert edge_train(given) == 0
     assert edge_export([run, "-o", str(tmp_path / "leaf.bin")]) == 0
     capsys.readouterr()
-    assert edge_infer([str(tmp_path / "leaf.bin"), str(leaves / "test"), "--json", "--top", "1"]) == 0
+    assert edge_infer([str(tmp_path / "leaf.bin"), str(leaves / "test"), "--guess", "--json", "--top", "1"]) == 0
     answers = {row["file"]: row["label"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     saved = checkpoint.load(run)
     data = saved.meta["data"]

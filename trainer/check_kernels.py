@@ -269,6 +269,16 @@ def _sums(sms: int, half: bool) -> Iterator[Test]:
     calls = calls_step.finite_calls(a.size, "a", 0, half, sms)
     arrays = {"a": a, "finite": np.array([calls_step.NOT_FOUND], np.int32)}
     yield _test("elementwise", "finite", calls, arrays, {"finite": np.array([700], np.int32)}, half)
+    x = _stored(np.random.default_rng(2).standard_normal((1100, 36)), half)
+    parts = np.array_split(x.astype(np.float64), calls_step.sum_parts(len(x)))
+    want = np.array([np.stack([part.sum(0), (part**2).sum(0), (part > 0).any(0)], -1) for part in parts])
+    yield _test("elementwise", "sums of channels", calls_step.channel_sums_calls(len(x), x.shape[1], 0, half), {"x": x},
+                {"layer_sums": want}, half)  # fmt: skip
+    if not half:
+        w, before = np.random.default_rng(3).standard_normal((2, 1000)).astype(np.float32)
+        squares = np.array([[(w.astype(np.float64) ** 2).sum(), ((w.astype(np.float64) - before) ** 2).sum()]])
+        calls = calls_step.squares_calls(w.size, 0, Ref("weights"), Ref("before"))
+        yield _test("elementwise", "sums of squares", calls, {"weights": w, "before": before}, {"layer_sums": squares})
 
 
 def _loads(sms: int, half: bool) -> Iterator[Test]:
@@ -348,7 +358,8 @@ def _test(
     """half: activations (HALF_ROLES) among the results are stored so."""
     calls = tuple(calls)
     roles = {arg.role for call in calls for arg in call.args if isinstance(arg, Ref)}
-    outputs = {k: v if v.dtype.kind in "iu" else _stored(v, half and k in HALF_ROLES) for k, v in want.items()}
+    exact = {k for k, v in want.items() if v.dtype.kind in "iu" or k == "layer_sums"}  # the latter in float64
+    outputs = {k: v if k in exact else _stored(v, half and k in HALF_ROLES) for k, v in want.items()}
     outputs = {k: _unwritten(v) for k, v in outputs.items()}
     held = {k: v for k, v in {**outputs, **_memory(roles, scratch), **arrays}.items() if k in roles}
     return Test(family, name, calls, held, want, HALF_TOLERANCE if half else TOLERANCE)

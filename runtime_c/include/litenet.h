@@ -94,6 +94,7 @@ typedef struct ln_model {
     /* what ln_fast_prepare (litenet_fast.h) has set */
     const struct ln_fast *fast;  /* NULL: portable kernels */
     uint32_t fast_bytes;         /* of arena, besides arena_bytes */
+    const uint8_t *choices;      /* what ln_fast_choose was given */
 } ln_model;
 
 /* One tensor of the program. dims[0..rank) are without the batch: (H,W,C) or (I). */

@@ -1,6 +1,6 @@
 /* The fast way to run a model on a processor with vector units. Not part of the core.
  *
- *     ln_open(&m, bin, len);
+ *     ln_fast_open(&m, bin, len);                               // or ln_open: the same, but slower
  *     size_t bytes = ln_fast_bytes(&m, LN_KERNELS_BEST);
  *     void *memory = aligned_alloc(64, bytes);                  // C11; or any block that starts at a multiple of 64
  *     ln_fast_prepare(&m, LN_KERNELS_BEST, NULL, memory, bytes); // from here ln_run is fast; NULL: one thread
@@ -36,6 +36,21 @@ int ln_fast_has(int kernels);
 /* The name of a set of kernels, such as "avx2"; for LN_KERNELS_BEST that of the set it stands for here, "portable" if
  * there is none. */
 const char *ln_fast_name(int kernels);
+
+/* As ln_open; the checksum of a large file, most of that time, is taken up to ten times as fast. */
+ln_status ln_fast_open(ln_model *m, const void *bin, size_t len);
+
+/* How a layer can be run, where there is a choice: by the direct sum, or a 3 x 3 convolution by Winograd's algorithm in
+ * tiles of 2 x 2 or of 4 x 4 outputs. LN_CHOOSE: as a cost model decides. */
+enum { LN_CHOOSE = 0, LN_DIRECT = 1, LN_WINOGRAD_2 = 2, LN_WINOGRAD_4 = 4 };
+
+/* The algorithms that an operator of an open model can have: bit 1 << LN_DIRECT and so on; 0 if there is one way only. */
+uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index);
+
+/* Give operator i the algorithm choices[i] when m is prepared; one that it cannot have counts as LN_DIRECT. choices has
+ * as many numbers as m has operators, is not copied, and must stay as it is until m is prepared. NULL: LN_CHOOSE for
+ * all, as after ln_open. */
+void ln_fast_choose(ln_model *m, const uint8_t *choices);
 
 /* Bytes of memory ln_fast_prepare needs for an open model: its plan, and transformed weights. 0: the model is not
  * open, or the processor lacks these kernels; then there is nothing to prepare. */

@@ -10,6 +10,10 @@
 
 enum {
     LN_MOST_ROWS = 16,   /* rows of the largest register tile */
+    LN_MOST_SPANS = 256, /* of a row of a product */
+    LN_MOST_LINES = 16,  /* rows of taps of a depthwise convolution, and all of its taps */
+    LN_MOST_TAPS = 64,
+    LN_PIXEL = 2 * LN_PANEL, /* floats of a pixel of its ring */
     LN_WINO_BLOCK = 16,  /* Winograd tiles that are worked on together */
     LN_SPIN_CHAINS = 10, /* as many as the smallest register file holds */
     LN_WINO_POINTS = 36  /* of the largest Winograd tile: 6 x 6 */
@@ -17,15 +21,19 @@ enum {
 
 #define LN_INFINITE ln_float_of(0x7F800000u) /* clamping between it and its negative changes nothing */
 
-/* What happens to a sum before it is stored: an activation, of which clamping is done in passing. */
+/* What happens to a sum before it is stored: an activation, of which clamping is done in passing; then what the operators
+ * do that were joined. */
 typedef struct ln_finish {
     uint32_t act; /* LN_ACT_*; LN_ACT_NONE where clamping is all */
     float alpha, lo, hi;
+    const float *slopes;  /* of a prelu, one a channel; NULL: none */
+    const float *other;   /* is added: a tensor of the output's shape, known when a step runs; NULL: none */
+    float sum_lo, sum_hi; /* clamp that sum */
 } ln_finish;
 
 static inline ln_finish ln_finish_of(uint32_t act, float alpha)
 {
-    ln_finish f = {act, alpha, -LN_INFINITE, LN_INFINITE};
+    ln_finish f = {act, alpha, -LN_INFINITE, LN_INFINITE, NULL, NULL, -LN_INFINITE, LN_INFINITE};
     if (act == LN_ACT_RELU || act == LN_ACT_RELU6) {
         f.act = LN_ACT_NONE;
         f.lo = 0.0f;
@@ -55,14 +63,25 @@ typedef struct ln_wino {
     uint32_t tiles_down, tiles_right;
     uint32_t pool;           /* 1: the largest of each 2 x 2 outputs is stored */
     ln_finish finish;
-    const float *weights;    /* [point][panel of 16][C][16] */
+    const float *weights;    /* [point][panel of 16][C][16], ln_wino_step floats from point to point */
     const float *bias;       /* [O] */
 } ln_wino;
+
+/* A depthwise convolution, of what lies in memory or of what a product makes for it. */
+typedef struct ln_depthwise {
+    ln_window g;
+    uint32_t dtype;          /* of the weights */
+    const uint8_t *w;
+    uint32_t width, lines;   /* pixels of a line of the ring, and its lines: LN_PIXEL floats a pixel */
+    ln_product put;          /* how a line of outputs is stored: finish, and y_step */
+    const ln_product *source; /* makes the image, g.W rows a line of it, y_step LN_PIXEL; NULL: x is the image */
+    const uint8_t *source_w;
+} ln_depthwise;
 
 typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
-    const struct ln_kernels *narrow; /* those that are faster for up to 8 channels, and for halves; NULL: none */
+    const struct ln_kernels *narrow; /* those for up to 8 channels, and for halves; NULL: these */
 
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
@@ -70,11 +89,16 @@ typedef struct ln_kernels {
     /* the same for one row that lies in one piece */
     void (*vector)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t panel,
                    uint32_t panel_end);
-    /* panels of a 3 x 3 convolution to out[point][panel][C][16], for those panels */
-    void (*wino_weights)(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out);
+    /* panels [panel, panel_end) of a 3 x 3 convolution to out, as ln_wino has them */
+    void (*wino_weights)(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out, uint32_t panel,
+                         uint32_t panel_end);
     /* tiles [tile, tile_end), channels of the panels [panel, panel_end); scratch: ln_wino_scratch floats */
     void (*wino)(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t tile, uint32_t tile_end,
                  uint32_t panel, uint32_t panel_end);
+
+    /* channels of the panels [panel, panel_end); x: the image, or what its product reads; ring: its lines */
+    void (*depthwise)(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel,
+                      uint32_t panel_end);
 
     /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
     float (*spin)(uint32_t rounds);
@@ -84,8 +108,18 @@ typedef struct ln_kernels {
 
 extern const ln_kernels ln_kernels_sse2, ln_kernels_avx2, ln_kernels_avx512, ln_kernels_neon, ln_kernels_wasm;
 
+/* As ln_crc32, by instructions made for it where this processor has them. */
+uint32_t ln_fast_crc32(uint32_t crc, const void *data, size_t len);
+
 /* The set for this number on this processor; NULL if it has none. */
 const ln_kernels *ln_kernels_for(int kernels);
+
+/* Floats from one point's weights to the next's: C * O is mostly a power of two, and the same weight of all points, made
+ * together, would be in one set of the cache. */
+static inline size_t ln_wino_step(uint32_t C, uint32_t O)
+{
+    return (size_t)C * O + LN_PANEL;
+}
 
 static inline uint64_t ln_wino_scratch(const ln_wino *p) /* floats */
 {
@@ -108,16 +142,18 @@ typedef struct ln_work { /* one run */
     ln_pool *pool;        /* NULL: none */
 } ln_work;
 
-typedef struct ln_step { /* one operator, or a convolution and its pooling as one */
+typedef struct ln_step { /* one operator, or several as one */
     void (*run)(const struct ln_step *s, const ln_work *work, const float *x, float *y);
     const char *algorithm;
     const ln_kernels *kernels;
-    ln_place x[4], y;
+    ln_place x[4], y, other;  /* other: what is added to the result; meaningless where `adds` is 0 */
+    uint32_t adds;
+    uint32_t count;           /* operators that this is */
     uint64_t scratch_bytes;   /* of all workers */
     size_t worker_scratch;    /* floats from one worker's to the next's */
     uint64_t cycles;          /* a rough estimate of what it takes one thread */
     uint32_t parts;           /* that the work is cut into where there are threads: 1 if it is too little */
-    ln_call call;             /* of the operator; of the first of two */
+    ln_call call;             /* of the operator, of several the first */
     void (*op)(const ln_call *c);
     ln_product product;
     uint32_t rows, groups;
@@ -125,6 +161,9 @@ typedef struct ln_step { /* one operator, or a convolution and its pooling as on
     ln_window framed;         /* the image is copied into a frame of framed.Ho x framed.Wo pixels; C 0: it is not */
     size_t pixel;             /* floats from one pixel of the frame to the next */
     ln_wino wino;
+    ln_depthwise depthwise;
+    ln_place aside;           /* where a joined depthwise convolution's x goes first, aside_floats; 0: nowhere */
+    size_t aside_floats;
     size_t detour;            /* floats of y, where it lies over x and so is made in scratch first; 0: it does not */
 } ln_step;
 
@@ -134,7 +173,7 @@ typedef struct ln_plan {
     ln_pool *pool;
     size_t bytes;             /* of the plan with all that belongs to it */
     ln_step *step;            /* one an operator */
-    ln_step *joined;          /* for operator i: i and i+1 as one; run NULL: they are not joined */
+    ln_step *joined;          /* for operator i: it and some that follow as one; run NULL: they are not joined */
 } ln_plan;
 
 static inline const ln_plan *ln_plan_of(const ln_model *m)
@@ -142,8 +181,7 @@ static inline const ln_plan *ln_plan_of(const ln_model *m)
     return (const ln_plan *)(const void *)m->fast;
 }
 
-/* What a test may ask for instead of the choice of the cost model. */
-enum { LN_CHOOSE = 0, LN_DIRECT = 1, LN_WINOGRAD_2 = 2, LN_WINOGRAD_4 = 4 };
+/* What a test may ask for, for all operators at once. */
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
 
@@ -153,6 +191,7 @@ ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *ou
 /* The ways to run a step. */
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_product(const ln_step *s, const ln_work *work, const float *x, float *y);
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *y);

@@ -8,8 +8,13 @@
  *     MADD(a,b,c)          a * b + c, rounded once or twice
  *     ABOVE(floor,x)       x < floor ? floor : x, a NaN in x stays;   BELOW(ceiling,x) likewise
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
+ *     PRELU(v,slope)       v where it is above 0, else v * slope; where not defined, several instructions do it
+ *     BY_LANE              defined where a multiply-add takes one factor from a lane: rows are then read by vectors
  *     FETCH(p)             a hint that p will be read soon; may be nothing
- *     ROWS                 rows of the register tile;   COLUMNS  its vectors side by side
+ *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
+ *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector
+ *     HALVES               1: products take halves as weights; 0: those of KERNELS_NARROW do
+ *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_KERNELS_H
@@ -26,18 +31,23 @@
 
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
+    TILE_PANELS = COLUMNS > PANEL_VECTORS ? COLUMNS / PANEL_VECTORS : 1, /* of a register tile */
     FETCH_AHEAD = 4096 /* bytes: weights come from far away at twice the rate than without hints */
 };
 
-typedef struct tile { /* what a register tile is told; the spans as in ln_product */
-    uint32_t n_u, n_v, n;
-    size_t step_u, step_v;
+typedef struct tile { /* what a register tile is told */
+    const size_t *span, *span_end; /* where in a row its spans of n values begin */
+    uint32_t n;
     size_t width;   /* of the panel: weights from one k to the next */
+    size_t panel;   /* weights from one panel to the next */
     int bias;       /* 0: the panel has none */
+    int clamped;    /* 0: lo and hi are infinite */
     float lo, hi;
 } tile;
 
 #include "fast_math.h"
+
+#include "fast_finish.h"
 
 #define WEIGHT float
 #define NAMED(name) name##_f32
@@ -47,6 +57,7 @@ typedef struct tile { /* what a register tile is told; the spans as in ln_produc
 #undef NAMED
 #undef LOADW
 
+#if HALVES
 #define WEIGHT uint16_t
 #define NAMED(name) name##_f16
 #define LOADW LOADH
@@ -54,10 +65,13 @@ typedef struct tile { /* what a register tile is told; the spans as in ln_produc
 #undef WEIGHT
 #undef NAMED
 #undef LOADW
+#endif
 
 #include "fast_product.h"
 
 #include "fast_winograd.h"
+
+#include "fast_depthwise.h"
 
 #include "fast_others.h"
 

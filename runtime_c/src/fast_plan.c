@@ -1,22 +1,11 @@
 /* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
  * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
  * the first time, by ln_fast_bytes, only to count. */
-#include "fast.h"
+#include "fast_plan.h"
 
 /* ---- memory */
 
-typedef struct builder {
-    const ln_model *m;
-    const ln_kernels *kernels;
-    int choice;          /* LN_CHOOSE, or what a test asks for */
-    ln_pool *pool;
-    uint8_t *memory;     /* NULL: counting */
-    uint64_t used;       /* bytes of it */
-    uint64_t scratch;    /* the most that a step needs */
-    uint64_t cycles;     /* of all steps */
-} builder;
-
-static void *take(builder *b, uint64_t bytes)
+void *ln_plan_take(ln_builder *b, uint64_t bytes)
 {
     void *at = b->memory ? b->memory + b->used : NULL;
     b->used += (bytes + 63) & ~(uint64_t)63;
@@ -25,7 +14,7 @@ static void *take(builder *b, uint64_t bytes)
 
 /* ---- places */
 
-static ln_place place_of(const ln_model *m, uint32_t index)
+ln_place ln_plan_place(const ln_model *m, uint32_t index)
 {
     ln_tensor t;
     ln_place p = {LN_AT_ARENA, 0};
@@ -47,23 +36,23 @@ static ln_place place_of(const ln_model *m, uint32_t index)
 /* Estimated cycles of both. A kernel multiplies and adds 16 values a cycle, or 8 with the smallest vectors. To transform
  * costs as much as some multiply-adds for each value of each point. Weights come from the third cache, or where there
  * are too many from memory, at some bytes a cycle, partly while the kernel computes; F(4,3) has four times as many. */
-enum { TRANSFORM = 7, SECOND_CACHE = 1 << 19, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 };
+enum { TRANSFORM = 7, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 };
 
-static uint64_t cycles_of(const builder *b, uint64_t macs, uint64_t weights)
+static uint64_t cycles_of(const ln_builder *b, uint64_t macs, uint64_t weights)
 {
     const uint64_t computing = macs / (b->kernels->lanes == 4 ? 8 : 16), bytes = 4 * weights;
     const uint64_t bytes_a_cycle = b->m->weights_bytes > THIRD_CACHE ? MEMORY_BYTES : THIRD_BYTES;
-    const uint64_t reading = bytes < SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
+    const uint64_t reading = bytes < LN_SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
     return computing > reading ? computing + reading / 4 : reading + computing / 4;
 }
 
-static uint64_t direct_cycles(const builder *b, const ln_step *s)
+static uint64_t direct_cycles(const ln_builder *b, const ln_step *s)
 {
     const uint64_t weights = (uint64_t)s->product.K * s->product.O * s->groups;
     return cycles_of(b, s->rows * weights, weights);
 }
 
-static uint64_t wino_cycles(const builder *b, const ln_wino *w)
+static uint64_t wino_cycles(const ln_builder *b, const ln_wino *w)
 {
     const uint64_t points = (uint64_t)(w->m + 2) * (w->m + 2), tiles = (uint64_t)w->tiles_down * w->tiles_right;
     const uint64_t weights = (uint64_t)w->C * w->O;
@@ -137,7 +126,7 @@ static void plan_embed(ln_step *s)
 }
 
 /* The spans of a convolution: taps of a kernel row are one where they see memory without a gap. */
-static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
+static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
 {
     ln_conv2d_attrs a;
     ln_conv2d_decode(s->call.op.attrs, &a);
@@ -155,6 +144,7 @@ static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
     const size_t line = (size_t)wide_line;
     const int joined = g.dw == 1 && groups == 1 && !spread;
 
+    if (joined ? g.kh > LN_MOST_SPANS : g.kh * g.kw > LN_MOST_SPANS) return;
     p->O = O / groups;
     p->K = (uint32_t)(g.kh * g.kw) * C;
     p->n_u = (uint32_t)g.kh;
@@ -206,51 +196,79 @@ static void plan_conv2d(builder *b, ln_step *s, uint32_t pool)
                           : (pool ? "winograd 4x4, pooled" : "winograd 4x4");
 }
 
-static void prepare_weights(builder *b, ln_step *s)
+/* Into how many parts the work is cut. Several a thread, so that one that wakes late, or shares its processor, does
+ * fewer; but each so large that waking a thread, tens of microseconds, is little beside the whole. */
+enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
+enum { LEAST_TO_SPLIT = 1 << 18 }; /* floats of transformed weights */
+
+typedef struct transform { /* of one layer's weights */
+    const ln_builder *b;
+    const ln_step *s;
+    float *out;
+    uint32_t parts;
+} transform;
+
+static void transform_part(void *job, uint32_t index, uint32_t worker)
+{
+    const transform *t = job;
+    const ln_wino *p = &t->s->wino;
+    const uint32_t panels = p->O / LN_PANEL;
+    (void)worker;
+    t->b->kernels->wino_weights(p->m, t->s->call.w, t->s->call.op.weight_dtype == LN_F16, p->C, p->O, t->out,
+                                panels * index / t->parts, panels * (index + 1) / t->parts);
+}
+
+static void prepare_weights(ln_builder *b, ln_step *s)
 {
     const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
-    const uint32_t f16 = s->call.op.weight_dtype == LN_F16;
-    float *weights = take(b, (uint64_t)points * C * O * sizeof(float)), *bias = take(b, (uint64_t)O * sizeof(float));
+    const uint64_t floats = points * (uint64_t)ln_wino_step(C, O);
+    float *weights = ln_plan_take(b, floats * sizeof(float)), *bias = ln_plan_take(b, (uint64_t)O * sizeof(float));
 
     if (b->memory == NULL) return;
-    b->kernels->wino_weights(s->wino.m, s->call.w, f16, C, O, weights);
+    transform all = {b, s, weights, 1};
+    if (b->pool && floats >= LEAST_TO_SPLIT) {
+        all.parts = O / LN_PANEL < PARTS_A_THREAD * b->pool->threads ? O / LN_PANEL : PARTS_A_THREAD * b->pool->threads;
+        b->pool->run(b->pool, all.parts, transform_part, &all);
+    } else {
+        transform_part(&all, 0, 0);
+    }
     for (uint32_t o = 0; o < O; o += LN_PANEL)
         ln_read_weights(s->call.w, s->call.op.weight_dtype, (size_t)o * (9 * C + 1), bias + o, LN_PANEL);
     s->wino.weights = weights;
     s->wino.bias = bias;
 }
 
-/* Into how many parts the work is cut. Several a thread, so that one that wakes late, or shares its processor, does
- * fewer; but each so large that waking a thread, tens of microseconds, is little beside the whole. */
-enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
-
-static uint32_t parts_of(const builder *b, const ln_step *s)
+uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s)
 {
     if (b->pool == NULL || s->cycles < LEAST_TO_SHARE) return 1;
     const uint64_t worth = s->cycles / LEAST_PART, most = (uint64_t)PARTS_A_THREAD * b->pool->threads;
     return worth < most ? (uint32_t)worth : (uint32_t)most;
 }
 
-static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
+void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
 {
+    const int choice = b->choice;
+    if (choice == LN_CHOOSE && b->m->choices) b->choice = b->m->choices[i];
     *s = (ln_step){0};
     ln_load_call(b->m, i, &s->call);
     const uint16_t id = s->call.op.id;
     s->kernels = b->kernels;
-    for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = place_of(b->m, s->call.op.inputs[k]);
-    s->y = place_of(b->m, s->call.op.output);
+    for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = ln_plan_place(b->m, s->call.op.inputs[k]);
+    s->y = ln_plan_place(b->m, s->call.op.output);
     s->product.f16 = s->call.op.weight_dtype == LN_F16;
     s->product.n_u = s->product.n_v = s->product.Wo = 1;
-    s->groups = 1;
+    s->groups = s->count = 1;
     s->op = b->kernels->run[id] ? b->kernels->run[id] : core_run[id];
     s->run = ln_step_op;
     s->algorithm = b->kernels->run[id] ? "vectors" : "portable";
     if (id == LN_OP_LINEAR) plan_linear(s);
     if (id == LN_OP_EMBED_PROJECTION) plan_embed(s);
     if (id == LN_OP_CONV2D) plan_conv2d(b, s, pool);
+    if (id == LN_OP_DEPTHWISE_CONV2D) ln_plan_depthwise(b, s);
+    b->choice = choice;
     if (id != LN_OP_CONV2D) s->product.y_step = s->product.O;
-    if (s->run != ln_step_op && s->run != ln_step_wino) s->cycles = direct_cycles(b, s);
-    s->parts = parts_of(b, s);
+    if (s->run != ln_step_op && s->cycles == 0) s->cycles = direct_cycles(b, s);
+    s->parts = ln_plan_parts(b, s);
     if (s->scratch_bytes > UINT32_MAX / 2) { /* more than a run should ask for */
         s->run = ln_step_op;
         s->scratch_bytes = 0;
@@ -258,76 +276,50 @@ static void plan_op(builder *b, uint32_t i, uint32_t pool, ln_step *s)
     }
 }
 
-/* ---- a convolution and its pooling as one */
-
-static int overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats)
-{
-    return a->base == b->base && a->at < b->at + b_floats && b->at < a->at + a_floats;
-}
-
-/* Is operator i a convolution whose output only operator i+1 sees, which keeps the largest of each 2 x 2? */
-static int pools(const builder *b, uint32_t i, const ln_step *s)
-{
-    ln_maxpool2d_attrs a;
-    ln_call next;
-    if (i + 1 >= b->m->op_count || s->call.op.id != LN_OP_CONV2D || s->run == ln_step_op) return 0;
-    ln_load_call(b->m, i + 1, &next);
-    if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != s->call.op.output) return 0;
-    if (s->call.out.is_output || s->call.out.last != i + 1) return 0;
-    ln_maxpool2d_decode(next.op.attrs, &a);
-    for (int k = 0; k < 2; k++)
-        if (a.kernel_size[k] != 2 || a.stride[k] != 2) return 0;
-    for (int k = 0; k < 4; k++)
-        if (a.padding[k] != 0) return 0;
-    return 1;
-}
-
-static void plan_joined(builder *b, uint32_t i, const ln_step *alone, ln_step *s)
-{
-    ln_op next;
-    const int choice = b->choice;
-    ln_get_op(b->m, i + 1, &next);
-    b->choice = alone->run == ln_step_wino ? (int)alone->wino.m : LN_DIRECT; /* as alone, with the same weights */
-    plan_op(b, i, 1, s);
-    b->choice = choice;
-    s->y = place_of(b->m, next.output);
-    s->wino.weights = alone->wino.weights;
-    s->wino.bias = alone->wino.bias;
-    ln_tensor y;
-    ln_get_tensor(b->m, next.output, &y);
-    if (overlap(&s->y, y.elements, &s->x[0], s->call.in[0].elements) && s->framed.C == 0) {
-        s->detour = y.elements;
-        s->scratch_bytes += ((uint64_t)y.elements * sizeof(float) + 63) & ~(uint64_t)63;
-    }
-}
-
-static void build(builder *b)
+static void build(ln_builder *b)
 {
     ln_plan counting;
     ln_step spare[2];
     const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
-    ln_plan *made = take(b, sizeof counting);
+    ln_plan *made = ln_plan_take(b, sizeof counting);
     if (made == NULL) made = &counting;
     made->head.run = ln_fast_run;
     made->kernels = b->kernels;
     made->pool = b->pool;
-    made->step = take(b, list);
-    made->joined = take(b, list);
+    made->step = ln_plan_take(b, list);
+    made->joined = ln_plan_take(b, list);
     for (uint32_t i = 0; i < b->m->op_count; i++) {
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
-        plan_op(b, i, 0, s);
+        ln_plan_op(b, i, 0, s);
         if (s->run == ln_step_wino) prepare_weights(b, s);
-        *j = (ln_step){0};
-        if (pools(b, i, s)) plan_joined(b, i, s, j);
+        ln_plan_joined(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;
     }
 }
 
+uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
+{
+    ln_call c;
+    ln_conv2d_attrs a;
+    if (m == NULL || op_index >= m->op_count) return 0;
+    ln_load_call(m, op_index, &c);
+    if (c.op.id != LN_OP_CONV2D) return 0;
+    ln_conv2d_decode(c.op.attrs, &a);
+    const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
+    if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;
+    return 1u << LN_DIRECT | 1u << LN_WINOGRAD_2 | 1u << LN_WINOGRAD_4;
+}
+
+void ln_fast_choose(ln_model *m, const uint8_t *choices)
+{
+    m->choices = choices;
+}
+
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
 {
-    builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
     build(&b);
     return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
@@ -339,7 +331,7 @@ ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
-    builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
     build(&b);
     ((ln_plan *)memory)->bytes = need;
     m->fast = memory;
@@ -359,7 +351,7 @@ ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory,
 
 uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
 {
-    builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
     build(&b);
     return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;

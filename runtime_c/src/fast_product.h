@@ -4,10 +4,15 @@
 INLINE void find_rows(const ln_product *p, const float *x, uint32_t row, uint32_t count, const float **at)
 {
     const uint32_t first = p->pool ? row / 4 : row;
-    uint32_t j = first % p->Wo;
+    const uint32_t i = first < p->Wo ? 0 : first / p->Wo;
+    uint32_t j = first - i * p->Wo;
     const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
-    const float *line = x + first / p->Wo * down, *here = line + j * right;
+    const float *line = x + i * down, *here = line + j * right;
 
+    if (!p->pool && j + count <= p->Wo) { /* in one line */
+        for (uint32_t m = 0; m < count; m++, here += right) at[m] = here;
+        return;
+    }
     for (uint32_t m = 0; m < count;) {
         if (p->pool) { /* a row of the four: from the tile's first on they come whole */
             at[m] = here;
@@ -27,47 +32,102 @@ INLINE void find_rows(const ln_product *p, const float *x, uint32_t row, uint32_
     }
 }
 
-/* t rows of 16, activated where clamping was not all; of each four the largest, where they are pooled; to y. */
-static void put_rows(const ln_product *p, float *t, uint32_t rows, float *y, uint32_t live)
+/* t: rows of one or some panels, `step` floats from one to the next, which are channels from o on; finished where
+ * clamping was not all; of each four the largest, where they are pooled; to y[to]. */
+static void put_rows(const ln_product *p, float *t, size_t step, uint32_t rows, float *y, size_t to, uint32_t o,
+                     uint32_t live)
 {
-    activate(p->finish.act, p->finish.alpha, t, (size_t)rows * LN_PANEL);
+    const ln_finish *f = &p->finish;
+    activate(f->act, f->alpha, t, (size_t)rows * step);
     if (p->pool) {
+        if (f->slopes) prelu_rows(f->slopes + o, t, step, rows, live);
         for (uint32_t m = 0; m < rows; m += 4)
-            for (int j = 0; j < LN_PANEL; j += LANES) {
-                const float *s = t + m * LN_PANEL + j;
-                const vf a = larger(LOAD(s), LOAD(s + LN_PANEL));
-                const vf b = larger(LOAD(s + 2 * LN_PANEL), LOAD(s + 3 * LN_PANEL));
-                STORE(t + m / 4 * LN_PANEL + j, larger(a, b));
+            for (size_t j = 0; j < step; j += LANES) {
+                const float *s = t + m * step + j;
+                const vf a = larger(LOAD(s), LOAD(s + step)), b = larger(LOAD(s + 2 * step), LOAD(s + 3 * step));
+                STORE(t + m / 4 * step + j, larger(a, b));
             }
         rows /= 4;
     }
-    for (uint32_t m = 0; m < rows; m++, y += p->y_step, t += LN_PANEL)
-        for (uint32_t j = 0; j < live; j += LANES) store_some(y + j, LOAD(t + j), live - j);
+    for (uint32_t j = 0; j < live; j += LANES) {
+        const vf slope = f->slopes && !p->pool ? load_some(f->slopes + o + j, live - j) : SPLAT(1.0f);
+        const float *other = f->other ? f->other + to + j : NULL;
+        finish_rows(f, t + j, step, slope, other, y + to + j, p->y_step, rows, live - j);
+    }
 }
 
-/* `rows` rows of one panel to y, its columns in groups of COLUMNS vectors, the last perhaps one by one. */
-static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
-                     uint32_t live)
-{
-    float kept[LN_MOST_ROWS * LN_PANEL];
-    const int plain = !p->pool && live % LANES == 0 && p->finish.act == LN_ACT_NONE; /* stored is what exists */
-    float *to = plain ? y : kept;
-    const size_t step = plain ? p->y_step : LN_PANEL;
+#if COLUMNS <= 2
+#define PAIR_f32 WIDE_f32
+#define PAIR_f16 WIDE_f16
+#endif
 
-    for (uint32_t j = 0; j < t->width;) {
-        const int wide = t->width - j > (COLUMNS - 1) * LANES;
-        if (p->f16)
-            (wide ? WIDE_f16 : NARROW_f16)[rows - 1](t, at, (const uint16_t *)(const void *)w + j, to + j, step);
-        else
-            (wide ? WIDE_f32 : NARROW_f32)[rows - 1](t, at, (const float *)(const void *)w + j, to + j, step);
-        j += wide ? COLUMNS * LANES : LANES;
+/* Is what the tile gives what is stored? */
+INLINE int stored_as_is(const ln_product *p, uint32_t live)
+{
+    const ln_finish *f = &p->finish;
+    return !p->pool && live % LANES == 0 && f->act == LN_ACT_NONE && f->slopes == NULL && f->other == NULL;
+}
+
+/* `rows` rows of one panel, of channels from o on, to y[to], or of some panels, which then are full, and are not more
+ * than a tile has where they are not stored as they are. Columns go in groups of COLUMNS vectors, the last perhaps in
+ * pairs or one by one. */
+static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
+                     size_t to, uint32_t o, uint32_t panels, uint32_t live)
+{
+    float kept[LN_MOST_ROWS * TILE_PANELS * LN_PANEL];
+    const int plain = stored_as_is(p, live);
+    float *out = plain ? y + to : kept;
+    const size_t step = plain ? p->y_step : panels * LN_PANEL, end = panels > 1 ? TILE_PANELS * LN_PANEL : t->width;
+
+    for (uint32_t j = 0; j < end;) {
+        const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
+        const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= ROWS;
+        const uint32_t times = wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
+#if HALVES
+        if (p->f16) {
+            const uint16_t *half = (const uint16_t *)(const void *)w + j;
+            (wide ? WIDE_f16 : pair ? PAIR_f16 : NARROW_f16)[rows - 1](t, at, half, out + j, step, times);
+        } else
+#endif
+        {
+            const float *single = (const float *)(const void *)w + j;
+            (wide ? WIDE_f32 : pair ? PAIR_f32 : NARROW_f32)[rows - 1](t, at, single, out + j, step, times);
+        }
+        j += wide ? COLUMNS * LANES : pair ? 2 * LANES : LANES;
     }
-    if (!plain) put_rows(p, kept, rows, y, live);
+    if (!plain) put_rows(p, kept, step, rows, y, to, o, live);
 }
 
 static size_t panel_bytes(const ln_product *p) /* of a panel of 16 */
 {
     return ((size_t)p->K + 1) * LN_PANEL * (p->f16 ? 2 : 4);
+}
+
+/* The rows at[] times `channels` channels from panel q on, to y[to]. Full panels go together: all if they are stored as
+ * they are, else as many as a tile has. */
+INLINE void some_panels(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
+                        size_t to, uint32_t q, uint32_t channels)
+{
+    const size_t each = panel_bytes(p);
+    const int as_is = stored_as_is(p, LN_PANEL);
+    w += q * each;
+    for (uint32_t o = 0, n; o < channels; o += n * LN_PANEL, w += n * each) {
+        const uint32_t whole = (channels - o) / LN_PANEL / TILE_PANELS * TILE_PANELS;
+        n = whole == 0 ? 1 : as_is ? whole : TILE_PANELS;
+        const uint32_t live = channels - o < n * LN_PANEL ? channels - o : n * LN_PANEL;
+        t->width = n > 1 ? LN_PANEL : (live + 3) / 4 * 4;
+        one_tile(p, t, at, w, rows, y, to + o, q * LN_PANEL + o, n, live);
+    }
+}
+
+/* The tile of a full panel; span: room for the spans. */
+static tile tile_of(const ln_product *p, size_t *span)
+{
+    const int clamped = !(p->finish.lo == -LN_INFINITE && p->finish.hi == LN_INFINITE);
+    const size_t panel = ((size_t)p->K + 1) * LN_PANEL;
+    const uint32_t spans = p->n_u * p->n_v;
+    for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
+    return (tile){span, span + spans, p->n, LN_PANEL, panel, 1, clamped, p->finish.lo, p->finish.hi};
 }
 
 /* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones are read once
@@ -77,34 +137,29 @@ enum { NEAR_BYTES = 96 << 10, FAR_BYTES = 256 << 10 };
 static void product(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
                     uint32_t panel, uint32_t panel_end)
 {
-    enum { FOURS = ROWS > 4 ? ROWS / 4 * 4 : ROWS };
-    const uint32_t most = p->pool ? FOURS : ROWS;
-    const size_t each = panel_bytes(p);
+    const uint32_t unit = p->pool ? 4 : 1; /* rows that stay together */
+    const uint32_t end_channel = panel_end * LN_PANEL < p->O ? panel_end * LN_PANEL : p->O;
+    const uint32_t channels = end_channel - panel * LN_PANEL;
+    const uint32_t most = (channels <= LANES ? NARROW_ROWS : ROWS) / unit * unit;
     const size_t row_bytes = 2 * (size_t)p->K + 1; /* windows overlap: a guess */
-    uint32_t block = most; /* rows for which a panel is read once */
-    if (each * (panel_end - panel) > NEAR_BYTES && FAR_BYTES / row_bytes > most)
-        block = (uint32_t)(FAR_BYTES / row_bytes) / most * most;
-
-    tile t = {p->n_u, p->n_v, p->n, p->step_u, p->step_v, LN_PANEL, 1, p->finish.lo, p->finish.hi};
+    const int near = panel_bytes(p) * (panel_end - panel) <= NEAR_BYTES || FAR_BYTES / row_bytes <= most;
+    const uint32_t block = near ? row_end - row : (uint32_t)(FAR_BYTES / row_bytes) / most * most;
+    const uint32_t together = near ? channels : TILE_PANELS * LN_PANEL;
+    size_t span[LN_MOST_SPANS];
+    tile t = tile_of(p, span);
     const float *at[LN_MOST_ROWS];
+
     for (uint32_t begin = row, end; begin < row_end; begin = end) {
-        if (block == most) { /* one tile; as are those that are left, of nearly one size */
-            const uint32_t left = row_end - begin, tiles = (left + most - 1) / most;
-            end = begin + (left + tiles - 1) / tiles;
-            if (p->pool) end = begin + ((end - begin) + 3) / 4 * 4;
-        } else {
-            end = row_end - begin < block ? row_end : begin + block;
-        }
-        if (block == most) find_rows(p, x, begin, end - begin, at);
-        for (uint32_t q = panel; q < panel_end; q++) {
-            const uint32_t o = q * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
-            t.width = (live + 3) / 4 * 4;
-            for (uint32_t r = begin, n; r < end; r += n) {
-                const uint32_t rest = end - r, tiles = (rest + most - 1) / most;
-                n = (rest + tiles - 1) / tiles;
-                if (p->pool) n = (n + 3) / 4 * 4;
-                if (block != most) find_rows(p, x, r, n, at);
-                one_tile(p, &t, at, w + q * each, n, y + (size_t)(p->pool ? r / 4 : r) * p->y_step + o, live);
+        end = row_end - begin < block ? row_end : begin + block;
+        const uint32_t units = (end - begin) / unit, tiles = (units + most / unit - 1) / (most / unit);
+        const uint32_t least = units / tiles, larger_ones = units % tiles; /* tiles of nearly one size */
+        for (uint32_t o = 0, some; o < channels; o += some) {
+            some = channels - o < together ? channels - o : together;
+            for (uint32_t r = begin, n, k = 0; k < tiles; k++, r += n) {
+                n = (least + (k < larger_ones)) * unit;
+                find_rows(p, x, r, n, at);
+                const size_t to = (size_t)(r / unit) * p->y_step + panel * LN_PANEL + o;
+                some_panels(p, &t, at, w, n, y, to, panel + o / LN_PANEL, some);
             }
         }
     }
@@ -118,15 +173,20 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
         const uint32_t o = q * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
         const uint8_t *wq = w + q * each;
         if (live + 3 < LN_PANEL) { /* a narrow panel */
-            tile t = {1, 1, p->K, 0, 0, (live + 3) / 4 * 4, 1, p->finish.lo, p->finish.hi};
-            one_tile(p, &t, &x, wq, 1, y + o, live);
+            size_t span[1];
+            tile t = tile_of(p, span);
+            t.width = (live + 3) / 4 * 4;
+            one_tile(p, &t, &x, wq, 1, y, o, o, 1, live);
             continue;
         }
         float kept[LN_PANEL];
-        const int plain = live == LN_PANEL && p->finish.act == LN_ACT_NONE;
+        const int plain = live == LN_PANEL && stored_as_is(p, live);
         float *to = plain ? y + o : kept;
+#if HALVES
         if (p->f16) vector_panel_f16((const uint16_t *)(const void *)wq, x, p->K, to, &p->finish);
-        else vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
-        if (!plain) put_rows(p, kept, 1, y + o, live);
+        else
+#endif
+            vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
+        if (!plain) put_rows(p, kept, LN_PANEL, 1, y, o, o, live);
     }
 }

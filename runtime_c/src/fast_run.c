@@ -38,6 +38,11 @@ static void frame(const ln_window *g, size_t pixel, const float *x, float *to)
     }
 }
 
+static float *place(const ln_place *p, const ln_work *work)
+{
+    return work->base[p->base] + p->at;
+}
+
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     ln_call c = s->call;
@@ -52,7 +57,7 @@ void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y)
 
 typedef struct shared { /* what all parts of one step see */
     const ln_step *s;
-    const float *x;
+    const float *x, *other; /* other: as ln_finish.other */
     float *y, *scratch;
     uint32_t parts;
 } shared;
@@ -60,7 +65,8 @@ typedef struct shared { /* what all parts of one step see */
 static void share_out(const ln_step *s, const ln_work *work, const float *x, float *y, float *scratch,
                       void (*part)(void *job, uint32_t index, uint32_t worker))
 {
-    shared all = {s, x, y, scratch, s->parts};
+    const float *other = s->adds ? place(&s->other, work) : NULL;
+    shared all = {s, x, other, y, scratch, s->parts};
     if (work->pool && s->parts > 1) {
         work->pool->run(work->pool, s->parts, part, &all);
         return;
@@ -78,11 +84,17 @@ static void part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, u
     *end = to < n ? (uint32_t)to : n;
 }
 
-enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS };
+enum { ENOUGH_ROWS = 4 * LN_MOST_ROWS, FEW_BYTES = 96 << 10 };
 
 static uint32_t panels_of(uint32_t channels)
 {
     return (channels + LN_PANEL - 1) / LN_PANEL;
+}
+
+/* The kernels for the product's type of weights. */
+static const ln_kernels *kernels_of(const ln_step *s)
+{
+    return s->product.f16 && s->kernels->narrow ? s->kernels->narrow : s->kernels;
 }
 
 static void product_part(void *job, uint32_t index, uint32_t worker)
@@ -94,14 +106,22 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
     if (s->rows >= ENOUGH_ROWS) part_of(s->rows, LN_MOST_ROWS, index, all->parts, &row, &row_end);
     else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     uint32_t whole = panel_end; /* panels that are for these kernels */
-    const ln_kernels *narrow = s->kernels->narrow;
+    const ln_kernels *kernels = kernels_of(s), *narrow = kernels->narrow;
     if (narrow && panel_end * LN_PANEL >= s->product.O + 8 && panel < panel_end) whole--;
+    /* where both kernels read the same rows, and weights are few, some rows at a time: they stay near */
+    const uint32_t most = panel < whole && whole < panel_end && s->group_w <= FEW_BYTES ? ENOUGH_ROWS : row_end;
     for (uint32_t g = 0; g < s->groups; g++) {
         const uint8_t *w = s->call.w + g * s->group_w;
         const float *x = all->x + g * s->group_x;
         float *y = all->y + g * s->group_y;
-        if (panel < whole) s->kernels->product(&s->product, w, x, y, row, row_end, panel, whole);
-        if (whole < panel_end) narrow->product(&s->product, w, x, y, row, row_end, whole, panel_end);
+        ln_product p = s->product;
+        if (p.finish.slopes) p.finish.slopes += g * s->group_y;
+        if (all->other) p.finish.other = all->other + g * s->group_y;
+        for (uint32_t r = row, end; r < row_end; r = end) {
+            end = row_end - r < most ? row_end : r + most;
+            if (panel < whole) kernels->product(&p, w, x, y, r, end, panel, whole);
+            if (whole < panel_end) narrow->product(&p, w, x, y, r, end, whole, panel_end);
+        }
     }
 }
 
@@ -120,8 +140,9 @@ static void vector_part(void *job, uint32_t index, uint32_t worker)
     uint32_t panel, end;
     (void)worker;
     part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
-    const ln_kernels *k = all->s->product.f16 && all->s->kernels->narrow ? all->s->kernels->narrow : all->s->kernels;
-    k->vector(&all->s->product, all->s->call.w, all->x, all->y, panel, end);
+    ln_product p = all->s->product;
+    p.finish.other = all->other;
+    kernels_of(all->s)->vector(&p, all->s->call.w, all->x, all->y, panel, end);
 }
 
 void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -132,18 +153,49 @@ void ln_step_vector(const ln_step *s, const ln_work *work, const float *x, float
 static void wino_part(void *job, uint32_t index, uint32_t worker)
 {
     const shared *all = job;
-    const ln_wino *p = &all->s->wino;
-    uint32_t tile = 0, tile_end = p->tiles_down * p->tiles_right, panel = 0, panel_end = p->O / LN_PANEL;
+    ln_wino p = all->s->wino;
+    uint32_t tile = 0, tile_end = p.tiles_down * p.tiles_right, panel = 0, panel_end = p.O / LN_PANEL;
+    p.finish.other = all->other;
     if (tile_end >= 2 * LN_WINO_BLOCK) part_of(tile_end, 1, index, all->parts, &tile, &tile_end);
     else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     if (tile < tile_end && panel < panel_end)
-        all->s->kernels->wino(p, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile, tile_end, panel,
+        all->s->kernels->wino(&p, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile, tile_end, panel,
                               panel_end);
 }
 
 void ln_step_wino(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     share_out(s, work, x, y, work->scratch, wino_part);
+}
+
+static void depthwise_part(void *job, uint32_t index, uint32_t worker)
+{
+    const shared *all = job;
+    ln_depthwise d = all->s->depthwise;
+    const ln_kernels *kernels = d.source ? kernels_of(all->s) : all->s->kernels, *narrow = kernels->narrow;
+    float *ring = all->scratch + worker * all->s->worker_scratch;
+    uint32_t panel, end;
+    d.put.finish.other = all->other;
+    part_of(panels_of((uint32_t)d.g.C), 1, index, all->parts, &panel, &end);
+    const int few = narrow && panel < end && end * LN_PANEL >= (uint32_t)d.g.C + 8; /* channels of the last panel */
+    kernels->depthwise(&d, all->x, all->y, ring, panel, few ? end - 1 : end);
+    if (few) narrow->depthwise(&d, all->x, all->y, ring, end - 1, end);
+}
+
+/* Alone, or with the product before it, whose x then is the one given. */
+void ln_step_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    float *ring = work->scratch;
+    if (s->framed.C) {
+        frame(&s->framed, s->pixel, x, work->scratch);
+        x = work->scratch;
+        ring += ((size_t)s->framed.Ho * (size_t)s->framed.Wo * s->pixel + 15) / 16 * 16;
+    } else if (s->aside_floats) {
+        float *aside = work->base[s->aside.base] + s->aside.at;
+        copy(aside, x, s->aside_floats);
+        x = aside;
+    }
+    share_out(s, work, x, y, ring, depthwise_part);
 }
 
 /* The pixels of each channel as a row, or their sums over the channels; then as any product. */
@@ -162,11 +214,6 @@ void ln_step_embed(const ln_step *s, const ln_work *work, const float *x, float 
             for (size_t c = 0; c < C; c++) row[c * P + p] = x[p * C + c];
     if (s->rows == 1) ln_step_vector(s, work, row, y);
     else ln_step_product(s, work, row, y);
-}
-
-static float *place(const ln_place *p, const ln_work *work)
-{
-    return work->base[p->base] + p->at;
 }
 
 static void run_step(const ln_step *s, const ln_work *work)
@@ -195,7 +242,8 @@ ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *ou
     for (uint32_t i = 0; i < m->op_count; i++) {
         const ln_step *s = &plan->step[i];
         if (after == NULL && plan->joined[i].run) {
-            run_step(&plan->joined[i++], &work);
+            run_step(&plan->joined[i], &work);
+            i += plan->joined[i].count - 1;
             continue;
         }
         run_step(s, &work);

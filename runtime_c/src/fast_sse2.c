@@ -10,6 +10,8 @@
 #define ROWS 4
 #define COLUMNS 2
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V)
+#define NARROW_ROWS ROWS
+#define NARROW_TILES TILES
 typedef __m128 vf;
 typedef int32_t vi __attribute__((vector_size(16)));
 #define LOAD(p) _mm_loadu_ps(p)
@@ -21,6 +23,8 @@ typedef int32_t vi __attribute__((vector_size(16)));
 #define ABOVE(floor, x) _mm_max_ps(floor, x)
 #define BELOW(ceiling, x) _mm_min_ps(ceiling, x)
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#define HALVES 1
+#define WINDOW_TILES 0
 #define KERNELS ln_kernels_sse2
 #define KERNELS_NAME "sse2"
 #define KERNELS_NARROW NULL

@@ -6,27 +6,55 @@
  * whole: past the end of a narrow panel they see the weights of the next k, or the program section, which ends no file
  * before 128 more bytes; those lanes are dropped later. */
 
-INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step, const int R,
-                        const int V)
+#define COLUMN(j) ((j) / PANEL_VECTORS * t->panel + (j) % PANEL_VECTORS * LANES) /* of vector j, in the weights */
+
+INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *panel, float *y, size_t y_step,
+                        uint32_t times, const int R, const int V)
 {
-    vf s[LN_MOST_ROWS * 4];
+    const int panels = V > PANEL_VECTORS ? V / PANEL_VECTORS : 1;
+    /* known where the panel is full: panels side by side are, and one whose last vector exists */
+    const size_t width = V > PANEL_VECTORS || (LANES == 4 && V == PANEL_VECTORS) ? LN_PANEL : t->width;
+    for (; times; times--, panel += (size_t)panels * t->panel, y += panels * LN_PANEL) {
+        const WEIGHT *w = panel;
+        vf s[LN_MOST_ROWS * 4];
 
-    UNROLL
-    for (int j = 0; j < V; j++) {
-        const vf first = t->bias ? LOADW(w + j * LANES) : SPLAT(0.0f);
         UNROLL
-        for (int m = 0; m < R; m++) s[m * V + j] = first;
-    }
-    if (t->bias) w += t->width;
+        for (int j = 0; j < V; j++) {
+            const vf first = t->bias ? LOADW(w + COLUMN(j)) : SPLAT(0.0f);
+            UNROLL
+            for (int m = 0; m < R; m++) s[m * V + j] = first;
+        }
+        if (t->bias) w += width;
+        UNROLL
+        for (int m = 0; m < R; m++) { /* to write far away in small pieces is as slow as to read there */
+            UNROLL
+            for (int j = 0; j < V; j += 16 / LANES > 1 ? 16 / LANES : 1) FETCH(y + (size_t)m * y_step + j * LANES);
+        }
 
-    for (uint32_t u = 0; u < t->n_u; u++)
-        for (uint32_t v = 0; v < t->n_v; v++) {
-            size_t k = u * t->step_u + v * t->step_v;
+        for (const size_t *span = t->span; span != t->span_end; span++) {
+            size_t k = *span;
             const size_t end = k + t->n;
-            if (V == 1) /* one vector a row leaves registers for four steps at once: a row's address serves four */
-                for (; k + 4 <= end; k += 4, w += 4 * t->width) {
-                    const vf w0 = LOADW(w), w1 = LOADW(w + t->width);
-                    const vf w2 = LOADW(w + 2 * t->width), w3 = LOADW(w + 3 * t->width);
+#ifdef BY_LANE
+            for (; k + LANES <= end; k += LANES) {
+                vf a[LN_MOST_ROWS], b[4];
+                UNROLL
+                for (int m = 0; m < R; m++) a[m] = LOAD(x[m] + k);
+                UNROLL
+                for (int i = 0; i < LANES; i++, w += width) {
+                    UNROLL
+                    for (int j = 0; j < V; j++) b[j] = LOADW(w + COLUMN(j));
+                    UNROLL
+                    for (int m = 0; m < R; m++) {
+                        UNROLL
+                        for (int j = 0; j < V; j++) s[m * V + j] = MADD(b[j], SPLAT(a[m][i]), s[m * V + j]);
+                    }
+                }
+            }
+#endif
+            if (V == 1) /* leaves registers for four steps at once: a row's address serves four */
+                for (; k + 4 <= end; k += 4, w += 4 * width) {
+                    const vf w0 = LOADW(w), w1 = LOADW(w + width);
+                    const vf w2 = LOADW(w + 2 * width), w3 = LOADW(w + 3 * width);
                     UNROLL
                     for (int i = 0; i < (int)sizeof *w; i++) FETCH((const uint8_t *)w + FETCH_AHEAD + 64 * i);
                     UNROLL
@@ -38,11 +66,12 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
                         s[m] = MADD(w3, SPLAT(a[3]), s[m]);
                     }
                 }
-            for (; k < end; k++, w += t->width) {
+            for (; k < end; k++, w += width) {
                 vf b[4];
                 if (V > 1) FETCH((const uint8_t *)w + FETCH_AHEAD);
+                if (V > PANEL_VECTORS) FETCH((const uint8_t *)(w + t->panel) + FETCH_AHEAD);
                 UNROLL
-                for (int j = 0; j < V; j++) b[j] = LOADW(w + j * LANES);
+                for (int j = 0; j < V; j++) b[j] = LOADW(w + COLUMN(j));
                 UNROLL
                 for (int m = 0; m < R; m++) {
                     const vf a = SPLAT(x[m][k]);
@@ -52,33 +81,44 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *w, f
             }
         }
 
-    const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
-    UNROLL
-    for (int m = 0; m < R; m++) {
+        if (t->clamped) {
+            const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+            UNROLL
+            for (int i = 0; i < R * V; i++) s[i] = BELOW(hi, ABOVE(lo, s[i]));
+        }
         UNROLL
-        for (int j = 0; j < V; j++)
-            STORE(y + (size_t)m * y_step + j * LANES, BELOW(hi, ABOVE(lo, s[m * V + j])));
+        for (int m = 0; m < R; m++) {
+            UNROLL
+            for (int j = 0; j < V; j++) STORE(y + (size_t)m * y_step + j * LANES, s[m * V + j]);
+        }
     }
 }
 
-typedef void NAMED(tile_of)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step);
+typedef void NAMED(tile_of)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step,
+                            uint32_t times);
 
-#define TILE(R, V)                                                                                             \
-    static void NAMED(tile_##R##x##V)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step) \
-    {                                                                                                          \
-        NAMED(tile)(t, x, w, y, y_step, R, V);                                                                 \
+#define TILE(R, V)                                                                                                    \
+    static void NAMED(tile_##R##x##V)(const tile *t, const float *const *x, const WEIGHT *w, float *y, size_t y_step, \
+                                      uint32_t times)                                                                 \
+    {                                                                                                                 \
+        NAMED(tile)(t, x, w, y, y_step, times, R, V);                                                                 \
     }
 TILES(TILE, COLUMNS)
-#if COLUMNS > 1
-TILES(TILE, 1)
+NARROW_TILES(TILE, 1)
+#if COLUMNS > 2
+TILES(TILE, 2)
 #endif
 #undef TILE
 
 /* tile number has R rows */
 #define TILE(R, V) NAMED(tile_##R##x##V),
 static NAMED(tile_of) *const NAMED(WIDE)[] = {TILES(TILE, COLUMNS)};
-static NAMED(tile_of) *const NAMED(NARROW)[] = {TILES(TILE, 1)};
+static NAMED(tile_of) *const NAMED(NARROW)[] = {NARROW_TILES(TILE, 1)};
+#if COLUMNS > 2
+static NAMED(tile_of) *const NAMED(PAIR)[] = {TILES(TILE, 2)};
+#endif
 #undef TILE
+#undef COLUMN
 
 /* y[j] = act(bias[j] + sum_k x[k] w[k][j]) for one row and a panel of 16, its sums in several parts along k, as many as
  * hide the latency of a multiply-add. */
@@ -93,6 +133,19 @@ INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, flo
     for (int j = 0; j < PANEL_VECTORS; j++) s[j] = LOADW(w + j * LANES);
     w += LN_PANEL;
     uint32_t k = 0;
+#ifdef BY_LANE
+    for (; k + LANES <= K; k += LANES, w += LANES * LN_PANEL) {
+        const vf a = LOAD(x + k);
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            UNROLL
+            for (int j = 0; j < PANEL_VECTORS; j++) {
+                const int to = i % PARTS * PANEL_VECTORS + j;
+                s[to] = MADD(LOADW(w + i * LN_PANEL + j * LANES), SPLAT(a[i]), s[to]);
+            }
+        }
+    }
+#endif
     for (; k + PARTS <= K; k += PARTS, w += PARTS * LN_PANEL) {
         UNROLL
         for (int i = 0; i < PARTS; i++) {

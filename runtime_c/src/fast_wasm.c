@@ -10,6 +10,8 @@
 #define ROWS 4
 #define COLUMNS 2
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V)
+#define NARROW_ROWS ROWS
+#define NARROW_TILES TILES
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 #define LOAD(p) ((vf)wasm_v128_load(p))
@@ -20,6 +22,8 @@ typedef int32_t vi __attribute__((vector_size(16)));
 #define ABOVE(floor, x) ((vf)wasm_f32x4_pmax((v128_t)(x), (v128_t)(floor))) /* x < floor ? floor : x */
 #define BELOW(ceiling, x) ((vf)wasm_f32x4_pmin((v128_t)(x), (v128_t)(ceiling)))
 #define FETCH(p) (void)(p)
+#define HALVES 1
+#define WINDOW_TILES 1
 #define KERNELS ln_kernels_wasm
 #define KERNELS_NAME "wasm"
 #define KERNELS_NARROW NULL

@@ -112,12 +112,14 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const uint32_t most = (uint32_t)m >> shift, i0 = ti * most, j0 = tj * most;
     const uint32_t rows = Ho - i0 < most ? Ho - i0 : most, columns = Wo - j0 < most ? Wo - j0 : most;
     const vf lo = SPLAT(p->finish.lo), hi = SPLAT(p->finish.hi);
-    y += ((size_t)i0 * Wo + j0) * p->O;
+    const vf sum_lo = SPLAT(p->finish.sum_lo), sum_hi = SPLAT(p->finish.sum_hi);
+    const size_t corner = ((size_t)i0 * Wo + j0) * p->O;
 
     for (uint32_t o = first; o < end; o += LANES) {
         float r[16 * LANES];
         outputs_from_points(m, from + o, step, LOAD(p->bias + o), lo, hi, r);
         activate(p->finish.act, p->finish.alpha, r, (size_t)(m * m) * LANES);
+        if (p->finish.slopes) prelu_rows(p->finish.slopes + o, r, LANES, (size_t)(m * m), LANES);
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < columns; j++) {
                 const float *s = r + ((i << shift) * (uint32_t)m + (j << shift)) * LANES;
@@ -125,7 +127,9 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
                 if (shift)
                     v = larger(larger(v, LOAD(s + LANES)),
                                larger(LOAD(s + m * LANES), LOAD(s + (m + 1) * LANES)));
-                STORE(y + ((size_t)i * Wo + j) * p->O + o, v);
+                const size_t to = corner + ((size_t)i * Wo + j) * p->O + o;
+                if (p->finish.other) v = BELOW(sum_hi, ABOVE(sum_lo, v + LOAD(p->finish.other + to)));
+                STORE(y + to, v);
             }
     }
 }
@@ -148,9 +152,12 @@ INLINE void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const f
 INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, float *scratch, uint32_t first,
                        uint32_t end, uint32_t panel, uint32_t panel_end)
 {
-    const uint32_t points = (uint32_t)((m + 2) * (m + 2)), panels = p->O / LN_PANEL;
+    const uint32_t points = (uint32_t)((m + 2) * (m + 2));
+    const size_t weights_step = ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
-    const tile t = {1, 1, p->C, 0, 0, LN_PANEL, 0, -LN_INFINITE, LN_INFINITE};
+    const uint32_t most = TILE_PANELS > 1 ? NARROW_ROWS : ROWS; /* panels by themselves: weights are read once */
+    const size_t span[1] = {0};
+    const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0.0f, 0.0f};
     float *zeros = scratch, *in = scratch + p->C;
     for (uint32_t c = 0; c < p->C; c++) zeros[c] = 0.0f;
 
@@ -167,14 +174,16 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
         }
         for (uint32_t point = 0; point < points; point++)
             for (uint32_t i = 0, n; i < count; i += n) {
-                const uint32_t tiles = (count - i + ROWS - 1) / ROWS;
+                const uint32_t tiles = (count - i + most - 1) / most;
                 n = (count - i + tiles - 1) / tiles;
                 for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
                 for (uint32_t q = panel; q < panel_end; q++) {
-                    const float *w = p->weights + ((size_t)point * panels + q) * p->C * LN_PANEL;
+                    const float *w = p->weights + point * weights_step + (size_t)q * p->C * LN_PANEL;
                     float *to = out + point * out_step + i * out_row + q * LN_PANEL;
-                    for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
-                        WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row);
+                    if (TILE_PANELS > 1) NARROW_f32[n - 1](&t, at, w, to, out_row, 1);
+                    else
+                        for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
+                            WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, 1);
                 }
             }
         for (uint32_t i = 0; i < count; i++)
@@ -189,11 +198,12 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
     else wino_tiles(p, 4, x, y, scratch, first, end, panel, panel_end);
 }
 
-INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out)
+INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out,
+                            uint32_t panel, uint32_t panel_end)
 {
     const int n = m + 2;
-    const size_t step = (size_t)O * C; /* floats from point to point */
-    for (uint32_t q = 0; q < O / LN_PANEL; q++)
+    const size_t step = ln_wino_step(C, O);
+    for (uint32_t q = panel; q < panel_end; q++)
         for (uint32_t c = 0; c < C; c++)
             for (int j = 0; j < LN_PANEL; j += LANES) {
                 vf h[LN_WINO_POINTS], g[3], t[6];
@@ -220,8 +230,9 @@ INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_
             }
 }
 
-static void wino_weights(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out)
+static void wino_weights(uint32_t m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out, uint32_t panel,
+                         uint32_t panel_end)
 {
-    if (m == 2) wino_weights_of(2, w, f16, C, O, out);
-    else wino_weights_of(4, w, f16, C, O, out);
+    if (m == 2) wino_weights_of(2, w, f16, C, O, out, panel, panel_end);
+    else wino_weights_of(4, w, f16, C, O, out, panel, panel_end);
 }

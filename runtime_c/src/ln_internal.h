@@ -71,6 +71,10 @@ ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, ui
 /* What a file without our magic is: one of LN_IS_..., or LN_NOT_LITENET. */
 ln_status ln_sniff(const uint8_t *b, size_t len);
 
+/* ln_open, with a function of ln_crc32's meaning for the body of the file. */
+typedef uint32_t ln_checksum(uint32_t crc, const void *data, size_t len);
+ln_status ln_open_checked(ln_model *m, const void *bin, size_t len, ln_checksum *checksum);
+
 /* Part of ln_open: every tensor and operator record. The sections have been found to lie inside the file. */
 ln_status ln_check_records(ln_model *m);
 

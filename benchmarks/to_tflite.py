@@ -1,0 +1,73 @@
+"""A net of convolutions as a TFLite file, for the comparison with LiteRT.
+
+Written with the one-page flatbuffer writer of the tests. Padding that is not TFLite's own becomes an operator PAD,
+which LiteRT's kernels take into the convolution behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from tflite_nets import model
+
+from litenet.exporter import device
+from litenet.exporter.source import Source
+
+SAME, VALID, ONE = np.int8(0), np.int8(1), np.int32(1)
+ACTIVATIONS = {"none": np.int8(0), "relu": np.int8(1), "relu6": np.int8(3)}
+
+
+def to_tflite(source: Source) -> bytes:
+    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, add, global_avg_pool and linear; SystemExit
+    names another operator."""
+    graph, weights = device.prepare(source).graph, device.prepare(source).weights
+    nodes: list[tuple[Any, ...]] = []
+    constants: dict[str, np.ndarray] = {}
+    name = {graph.input: "x"}
+
+    def constant(value: np.ndarray) -> str:
+        constants[f"c{len(constants)}"] = np.ascontiguousarray(value)
+        return f"c{len(constants) - 1}"
+
+    def node(op: str, inputs: list[str], options: dict[Any, Any], shape: tuple[int, ...]) -> str:
+        nodes.append((op, " ".join(inputs), {**options, "shape": (1, *shape)}))
+        return f"n{len(nodes) - 1}"
+
+    for n in graph.nodes:
+        a, x = n.attrs, [name[t] for t in n.inputs]
+        act = ACTIVATIONS[getattr(a, "activation", "none")]
+        shape, out = graph.tensors[n.inputs[0]].shape, graph.tensors[n.output].shape
+        given = [weights[n.params[p]].astype(np.float32) for p in ("weight", "bias") if p in n.params]
+        if len(given) == 1:
+            given.append(np.zeros(out[-1], np.float32))
+        if n.op in ("conv2d", "depthwise_conv2d"):
+            same = tuple(a.stride) == (1, 1) and all(2 * a.padding[k] + 1 == a.kernel_size[k % 2] for k in range(4))
+            if any(a.padding) and not same:
+                top, left, bottom, right = a.padding
+                pads = constant(np.array([[0, 0], [top, bottom], [left, right], [0, 0]], np.int32))
+                padded = (shape[0] + top + bottom, shape[1] + left + right, shape[2])
+                x = [node("PAD", [*x, pads], {}, padded)]
+            window = {0: SAME if same else VALID, 1: np.int32(a.stride[1]), 2: np.int32(a.stride[0])}
+            more = {3: act} if n.op == "conv2d" else {3: ONE, 4: act}
+            w = given[0] if n.op == "conv2d" else given[0][None]
+            name[n.output] = node(
+                f"{n.op[:-6].upper()}CONV_2D", [*x, constant(w), constant(given[1])], {**window, **more}, out
+            )
+        elif n.op == "maxpool2d" and not any(a.padding):
+            size = {1: np.int32(a.stride[1]), 2: np.int32(a.stride[0])}
+            size |= {3: np.int32(a.kernel_size[1]), 4: np.int32(a.kernel_size[0])}
+            name[n.output] = node("MAX_POOL_2D", x, {0: VALID, **size}, out)
+        elif n.op == "add":
+            name[n.output] = node("ADD", x, {0: act}, out)
+        elif n.op == "global_avg_pool":
+            name[n.output] = node("MEAN", [*x, constant(np.array([1, 2], np.int32))], {0: np.uint8(0)}, out)
+        elif n.op == "linear":
+            name[n.output] = node("FULLY_CONNECTED", [*x, *map(constant, given)], {0: act}, out)
+        else:
+            raise SystemExit(f"{n.name}: {n.op} is not written as TFLite here")
+    return model(nodes, (1, *graph.input_shape), constants, (name[graph.outputs[0]],))

@@ -1,0 +1,201 @@
+/* Depthwise convolution, alone or as one with the product that makes its input. Part of fast_kernels.h.
+ *
+ * Channels are worked on by two panels of 16, one pair after another, and the image of a pair by lines. Lines, with a
+ * frame of zeros around them so that a window sees no edge, wait in a ring about as large as the nearest cache: they
+ * are copied there from x, or made there by the product, and then the window moves over them. What a product makes for
+ * a depthwise convolution so never goes to memory. */
+
+enum {
+    POSITIONS = 8,       /* side by side: as many sums as hide the latency of a multiply-add */
+    FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */
+};
+
+typedef struct window_taps { /* what a tile is told */
+    const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
+    int32_t kh, kw;
+    size_t right, next; /* floats from tap to tap, and from position to position */
+    float lo, hi;
+} window_taps;
+
+/* s[m] += the three taps over the pixels that position m of R sees; two positions are SW pixels apart. */
+INLINE void three_taps(const float *x, const vf *tap, vf *s, const int R, const int SW)
+{
+    UNROLL
+    for (int e = 0; e < (R - 1) * SW + 3; e++) { /* a pixel goes to all positions that see it */
+        const vf pixel = LOAD(x + e * LN_PIXEL);
+        UNROLL
+        for (int v = 2; v >= 0; v--)
+            if (e >= v && (e - v) % SW == 0 && (e - v) / SW < R)
+                s[(e - v) / SW] = MADD(tap[v], pixel, s[(e - v) / SW]);
+    }
+}
+
+/* `times` times R positions, a vector of channels each, from `at` floats behind the beginning of the lines on;
+ * w: bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3 without gaps; else 0. */
+INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
+                           const int R, const int SW)
+{
+    const vf bias = LOAD(w), lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+    vf tap[9];
+    if (SW) {
+        UNROLL
+        for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
+    }
+    for (; times; times--, at += (size_t)R * t->next, y += (size_t)R * y_step) {
+        vf s[POSITIONS];
+        UNROLL
+        for (int m = 0; m < R; m++) s[m] = bias;
+        if (SW) {
+            UNROLL
+            for (int u = 0; u < 3; u++) three_taps(t->line[u] + at, tap + 3 * u, s, R, SW ? SW : 1);
+        } else {
+            const float *next_tap = w + LN_PANEL;
+            for (int32_t u = 0; u < t->kh; u++) {
+                const float *x = t->line[u] + at;
+                for (int32_t v = 0; v < t->kw; v++, next_tap += LN_PANEL, x += t->right) {
+                    const vf any = LOAD(next_tap);
+                    UNROLL
+                    for (int m = 0; m < R; m++) s[m] = MADD(any, LOAD(x + (size_t)m * t->next), s[m]);
+                }
+            }
+        }
+        UNROLL
+        for (int m = 0; m < R; m++) STORE(y + (size_t)m * y_step, BELOW(hi, ABOVE(lo, s[m])));
+    }
+}
+
+typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times);
+
+#define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW) T(5, SW) T(6, SW) T(7, SW) T(8, SW)
+#define TILE(R, SW)                                                                                         \
+    static void depthwise_##SW##_##R(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
+                                     uint32_t times)                                                        \
+    {                                                                                                       \
+        depthwise_tile(t, at, w, y, y_step, times, R, SW);                                                  \
+    }
+TILES_FROM_1(TILE, 0)
+#if WINDOW_TILES
+TILES_FROM_1(TILE, 1)
+TILES_FROM_1(TILE, 2)
+#endif
+#undef TILE
+
+#define TILE(R, SW) depthwise_##SW##_##R,
+static depthwise_of *const DEPTHWISE[][POSITIONS] = {
+    {TILES_FROM_1(TILE, 0)},
+#if WINDOW_TILES
+    {TILES_FROM_1(TILE, 1)},
+    {TILES_FROM_1(TILE, 2)},
+#endif
+};
+#undef TILE
+
+/* One line of outputs to y[to], `live` channels of it from o on; w: the weights of the first panel, `each` of a panel. */
+static void depthwise_line(const ln_depthwise *d, const window_taps *t, const float *w, size_t each, float *y, size_t to,
+                           uint32_t o, uint32_t live)
+{
+    const ln_window *g = &d->g;
+    const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
+    depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
+    const int plain = stored_as_is(&d->put, live);
+    const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
+    const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
+    const size_t step = d->put.y_step;
+
+    for (uint32_t c = 0; plain && c < live; c += LANES) {
+        const float *wc = w + c / LN_PANEL * each + c % LN_PANEL;
+        const uint32_t j = larger_ones * (least + 1);
+        if (larger_ones) tile_for[least](t, c, wc, y + to + c, step, larger_ones);
+        tile_for[least - 1](t, j * t->next + c, wc, y + to + j * step + c, step, tiles - larger_ones);
+    }
+    for (uint32_t p = 0; !plain && p < live; p += LN_PANEL) {
+        const uint32_t rest = live - p < LN_PANEL ? live - p : LN_PANEL;
+        float kept[POSITIONS * LN_PANEL];
+        for (uint32_t j = 0, k = 0, n; k < tiles; k++, j += n) {
+            n = least + (k < larger_ones);
+            for (uint32_t c = 0; c < rest; c += LANES)
+                tile_for[n - 1](t, j * t->next + p + c, w + p / LN_PANEL * each + c, kept + c, LN_PANEL, 1);
+            put_rows(&d->put, kept, LN_PANEL, n, y, to + j * step + p, o + p, rest);
+        }
+    }
+}
+
+static void put_zeros(float *y, size_t n)
+{
+    for (size_t k = 0; k < n; k += LANES) STORE(y + k, SPLAT(0.0f));
+}
+
+/* Line `row` of the image, the first `columns` pixels of it, `live` channels from panel q on, to `to`. */
+static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t row, uint32_t columns, uint32_t q,
+                       uint32_t live, float *to)
+{
+    const ln_product *p = d->source;
+    if (p == NULL) {
+        const size_t C = (size_t)d->g.C;
+        x += (size_t)row * (size_t)d->g.W * C + q * LN_PANEL;
+        for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL)
+            for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
+        return;
+    }
+    const uint32_t tiles = (columns + ROWS - 1) / ROWS, least = columns / tiles, larger_ones = columns % tiles;
+    const float *here = x + (size_t)row * p->step_i, *at[LN_MOST_ROWS];
+    for (uint32_t k = 0, n; k < tiles; k++, to += n * LN_PIXEL) {
+        n = least + (k < larger_ones);
+        for (uint32_t m = 0; m < n; m++, here += p->step_j) at[m] = here;
+        some_panels(p, t, at, d->source_w, n, to, 0, q, live);
+    }
+}
+
+static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel, uint32_t panel_end)
+{
+    const ln_window *g = &d->g;
+    const uint32_t C = (uint32_t)g->C, n_taps = (uint32_t)(g->kh * g->kw), pad = (uint32_t)g->left;
+    const uint32_t columns = pad >= d->width ? 0 : d->width - pad < (uint32_t)g->W ? d->width - pad : (uint32_t)g->W;
+    const size_t line = (size_t)d->width * LN_PIXEL, left = (size_t)pad * LN_PIXEL, inner = (size_t)columns * LN_PIXEL;
+    const size_t each = (size_t)(1 + n_taps) * LN_PANEL; /* weights of a panel */
+    const int32_t span_down = (g->kh - 1) * g->dh + 1, all = (g->Ho - 1) * g->sh + span_down;
+    const int far = (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
+    size_t span[LN_MOST_SPANS];
+    tile made = {0};
+    window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL,
+                     d->put.finish.lo, d->put.finish.hi};
+
+    if (d->source) made = tile_of(d->source, span);
+    for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */
+        put_zeros(ring + l * line, columns ? left : line);
+        if (columns) put_zeros(ring + l * line + left + inner, line - left - inner);
+    }
+    for (uint32_t q = panel, n; q < panel_end; q += n) {
+        n = q + 2 <= panel_end && (q + 2) * LN_PANEL <= C ? 2 : 1;
+        const uint32_t rest = C - q * LN_PANEL, live = rest < n * LN_PANEL ? rest : n * LN_PANEL;
+        const float *w = ln_floats(d->w) + q * each;
+        float widened[2 * (LN_MOST_TAPS + 1) * LN_PANEL];
+        if (live < LN_PANEL || d->dtype != LN_F32) {
+            const uint32_t width = live < LN_PANEL ? (live + 3) / 4 * 4 : LN_PANEL;
+            for (uint32_t k = 0; k < n * (n_taps + 1); k++) {
+                for (uint32_t c = width; c < LN_PANEL; c++) widened[k * LN_PANEL + c] = 0.0f;
+                ln_read_weights(d->w, d->dtype, q * each + k * width, widened + k * LN_PANEL, width);
+            }
+            w = widened;
+        }
+        int32_t brought = 0; /* lines, of frame and image, that have been in the ring */
+        for (int32_t i = 0; i < g->Ho; i++) {
+            const int32_t top = i * g->sh;
+            const size_t to_line = (size_t)i * (size_t)g->Wo * C + q * LN_PANEL;
+            for (int32_t j = 0; far && j < g->Wo; j++) /* as a tile of a product does */
+                for (uint32_t c = 0; c < live; c += LN_PANEL) FETCH(y + to_line + (size_t)j * C + c);
+            if (brought < top + span_down) { /* as many as there is room for */
+                const int32_t until = all - top < (int32_t)d->lines ? all : top + (int32_t)d->lines;
+                for (int32_t l = brought > top ? brought : top; l < until; l++) {
+                    float *to = ring + (uint32_t)l % d->lines * line + left;
+                    const int32_t row = l - g->top;
+                    if (row < 0 || row >= g->H) put_zeros(to, inner);
+                    else if (columns) bring_line(d, &made, x, (uint32_t)row, columns, q, live, to);
+                }
+                brought = until;
+            }
+            for (int32_t u = 0; u < g->kh; u++) t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
+            depthwise_line(d, &t, w, each, y, to_line, q * LN_PANEL, live);
+        }
+    }
+}

@@ -87,12 +87,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+interrupted: list[int] = []  # Ctrl-C: raised where a library's clean-up swallows it, it is still seen
+
+
+def _interrupt(number: int, frame: object) -> None:
+    interrupted.append(number)
+    raise KeyboardInterrupt
+
+
 def entry() -> NoReturn:
     """The command as a process of its own. It ends without taking NumPy and OpenCV apart again, and does not look for
     garbage among the many objects that importing them makes: a quarter of the time of a short run."""
     import gc
+    import signal
 
     gc.set_threshold(100_000)
+    signal.signal(signal.SIGINT, _interrupt)
     status = main()
     sys.stderr.flush()
     os._exit(status)
@@ -139,6 +149,8 @@ def _run(args: argparse.Namespace) -> int:
     for given in args.images:
         try:
             for path in _pictures(given):
+                if interrupted:
+                    raise KeyboardInterrupt
                 status = _answer(engine, path, args, drawer) or status
         except ImageError as error:
             status = _complain(error)

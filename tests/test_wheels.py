@@ -161,7 +161,7 @@ def test_the_runtime_wheel_is_the_other_one_without_trainer_and_exporter(wheels,
     assert sorted(re.match(r"[\w-]+", r)[0] for r in fields.get_all("Requires-Dist")) == [
         "cffi", "numpy", "opencv-python-headless"]  # fmt: skip
     assert (info / "entry_points.txt").read_text().split("\n")[:2] == [
-        "[console_scripts]", "edge-infer = litenet.pyruntime.cli:main"]  # fmt: skip
+        "[console_scripts]", "edge-infer = litenet.pyruntime.cli:entry"]  # fmt: skip
 
 
 # ---------------------------------------------------------------- that they run

@@ -1,0 +1,99 @@
+/* The kernels over bytes for x86-64 with AVX-512 and its VNNI: 64 products and their sums an instruction. */
+#include "fast_int8.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,tune=haswell")
+#endif
+
+#define OUTS 16
+#define LIFTS 1
+#define WIDENS 0
+typedef int8_t byte;
+#define VECTORS 4 /* panels */
+#define TILE_PANELS 4
+#define ROWS 6
+#define PAIR_ROWS 12
+#define ONE_ROWS 12
+#define INNER_ROWS 12
+#define TILES8(T)                                                                                                  \
+    T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1) T(9, 1) T(10, 1) T(11, 1) T(12, 1)             \
+    T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2) T(7, 2) T(8, 2) T(9, 2) T(10, 2) T(11, 2) T(12, 2)             \
+    T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
+typedef __m512i va, vx;
+#define ZERO _mm512_setzero_si512()
+#define SPLAT4(p) _mm512_xor_si512(_mm512_set1_epi32(word_at(p)), _mm512_set1_epi8(-128))
+#define DOT(s, w, x) _mm512_dpbusd_epi32(s, x, _mm512_loadu_si512(w))
+#define FOLD(to, s, v)                                                  \
+    do {                                                                \
+        UNROLL                                                          \
+        for (int f = 0; f < (v); f++) _mm512_storeu_si512((to) + f * 16, (s)[f]); \
+    } while (0)
+
+INLINE int32_t word_at(const int8_t *p)
+{
+    int32_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+typedef struct pv { /* biases and multipliers of 16 channels */
+    __m512i bias, even, odd;
+} pv;
+
+INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
+{
+    const __m512i m = _mm512_loadu_si512(scale);
+    return (pv){_mm512_loadu_si512(bias), m, _mm512_srli_epi64(m, 32)};
+}
+
+/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
+INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+{
+    const __m512i a = _mm512_add_epi32(_mm512_loadu_si512(s), p->bias), half = _mm512_set1_epi64(1 << 30);
+    const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(a, p->even), half);
+    const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(a, 32), p->odd), half);
+    const __m512i r = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
+    __m128i b = _mm512_cvtsepi32_epi8(_mm512_add_epi32(r, _mm512_set1_epi32(q.z)));
+    b = _mm_min_epi8(_mm_max_epi8(b, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
+    _mm_storeu_si128((__m128i *)(void *)y, b);
+}
+
+/* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
+typedef __m512i dw_pair, dw_sums;
+#define DW_ZERO ZERO
+
+INLINE __m128i pixel(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+
+INLINE dw_pair dw_side_by_side(__m128i a, __m128i b)
+{
+    return _mm512_cvtepi8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
+}
+
+INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
+{
+    return _mm512_dpwssd_epi32(s, x, w);
+}
+
+INLINE void dw_store(int32_t *to, dw_sums s)
+{
+    _mm512_storeu_si512(to, s);
+}
+
+#define DW_PIXEL __m128i
+#define DW_NONE _mm_setzero_si128()
+#define INT8 ln_int8_vnni
+#define INT8_NAME "vnni"
+#include "fast_int8_kernels.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

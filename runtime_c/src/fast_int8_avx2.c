@@ -16,10 +16,6 @@
 typedef int16_t byte;
 #define VECTORS 4
 #define TILE_PANELS 1
-#define ROWS 12
-#define PAIR_ROWS 12
-#define ONE_ROWS 12
-#define INNER_ROWS 3
 #define TILES8(T) T(1, 4) T(2, 4) T(3, 4)
 typedef __m256i va, vx;
 #define ZERO _mm256_setzero_si256()

@@ -17,10 +17,6 @@
 #define WIDENS 0
 #define VECTORS 4
 #define TILE_PANELS 1
-#define ROWS 12
-#define PAIR_ROWS 12
-#define ONE_ROWS 12
-#define INNER_ROWS 6
 #define TILES8(T) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
 typedef int8_t byte;
 typedef int32x4_t va;

@@ -9,10 +9,10 @@
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
  *     LIFTS, WIDENS        1: x is taken as x + 128; x and weights are 16-bit numbers
  *     byte                 what x and weights are in memory: int8_t or int16_t
- *     VECTORS, ROWS        of the register tile: VECTORS * OUTS channels, or some panels
- *     PAIR_ROWS, ONE_ROWS  rows of the tile of two panels, where VECTORS is more, and of that of one vector
- *     put16                sums of 16 channels to bytes, see there
- *     dw_weights, dw_taps  of the depthwise kernel, see there
+ *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
+ *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
+ *     put16, put_vector    sums of 16 channels, in memory or in one vector, to bytes
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there
  *
  * Sums are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_INT8_KERNELS_H
@@ -25,10 +25,13 @@ typedef struct tile8 { /* what a register tile is told; all counts are of number
     size_t n;
     size_t group;   /* from one group of four k to the next: 4 times the panel's width */
     size_t panel;   /* from one panel to the next */
+    uint32_t first; /* channel of the panels */
 } tile8;
 
-/* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. */
-INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const int R, const int V)
+/* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
+ * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
+INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                       const uint8_t *put, int8_t *y, const int R, const int V)
 {
     va s[MOST_ROWS * 4];
 
@@ -58,21 +61,50 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             }
         }
     }
+#if OUTS == 16
+    if (sums == NULL) {
+        UNROLL
+        for (int j = 0; j < V; j++, y += LN_PANEL) {
+            const uint8_t *from = put + j * ln_panel8_bytes(LN_PANEL, p->K);
+            const pv first = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
+            if (p->pool && R % 4 == 0) {
+                UNROLL
+                for (int m = 0; m + 3 < R; m += 4)
+                    put_vector(most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                       most_of(s[(m + 2) * V + j], s[(m + 3) * V + j])), &first, p->q, y + m / 4 * p->y_step);
+            } else {
+                UNROLL
+                for (int m = 0; m < R; m++) put_vector(s[m * V + j], &first, p->q, y + m * p->y_step);
+            }
+        }
+        return;
+    }
+#endif
+    (void)p, (void)put, (void)y;
     UNROLL
     for (int m = 0; m < R; m++) FOLD(sums + m * V * OUTS, s + m * V, V);
 }
 
-typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums);
-#define TILE8(R, V)                                                                                             \
-    static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums)            \
-    {                                                                                                           \
-        tile8_sums(t, x, w, sums, R, V);                                                                        \
+typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                      const uint8_t *put, int8_t *y);
+#define TILE8(R, V)                                                                                         \
+    static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
+                                const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
+    {                                                                                                       \
+        tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
     }
 TILES8(TILE8)
 #undef TILE8
 #define TILE8(R, V) [V][R] = tile8_##R##x##V,
 static tile8_fn *const TILE[5][MOST_ROWS + 1] = {TILES8(TILE8)};
 #undef TILE8
+
+/* The rows of the largest tile of V vectors that has not more than `rows`. */
+static uint32_t rows_of(uint32_t V, uint32_t rows)
+{
+    while (TILE[V][rows] == NULL) rows--;
+    return rows;
+}
 
 /* Where the spans of `count` rows from `row` on begin. */
 static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32_t count, const byte **at)
@@ -161,34 +193,35 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
     }
 }
 
-/* Rows at[0..rows) times V vectors of channels, from panel q on, to y. */
+/* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
                            int8_t *y, uint32_t panel, uint32_t panels)
 {
-    int32_t sums[MOST_ROWS * 4 * LN_PANEL + LN_PANEL];
     const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
     const uint32_t width = (live + 3) & ~3u;
-
-    const size_t step = ln_panel8_bytes(LN_PANEL, p->K);
 #if WIDENS
     const byte *weights = p->wide + panel * t->panel;
 #else
     const byte *weights = (const byte *)w + panel * t->panel + 8 * (size_t)width;
 #endif
+
     t->group = 4 * (size_t)width;
-    w += panel * step;
-    if (panels > 1 || (PANEL_VECTORS == 1 && live == LN_PANEL)) {
-        TILE[panels][rows](t, at, weights, sums);
-        for (uint32_t q = 0; q < panels; q++, w += step, y += LN_PANEL)
-            put_rows8(p, w, LN_PANEL, sums + q * LN_PANEL, panels * LN_PANEL, rows, y, o + q * LN_PANEL, LN_PANEL);
+    t->first = o;
+    w += panel * ln_panel8_bytes(LN_PANEL, p->K);
+    if (PANEL_VECTORS == 1 && live == LN_PANEL) {
+        for (uint32_t m = 0, n; m < rows; m += n) {
+            n = rows_of(panels, rows - m);
+            TILE[panels][n](t, at + m, weights, NULL, p, w, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
+        }
         return;
     }
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
+    int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
-        n = rows - m < INNER_ROWS ? rows - m : INNER_ROWS;
+        n = rows_of(PIECE, rows - m);
         for (uint32_t j = 0; j < width; j += PIECE * OUTS) { /* not all of the last piece need be channels */
             int32_t some[MOST_ROWS * PIECE * OUTS];
-            TILE[PIECE][n](t, at + m, weights + 4 * (size_t)j, some);
+            TILE[PIECE][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
             for (uint32_t r = 0; r < n; r++)
                 __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
         }
@@ -204,7 +237,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     size_t span[LN_BYTE_SPANS];
     byte gathered[MOST_ROWS * (LN_GATHERED + 4) + 16];
     const byte *at[MOST_ROWS];
-    tile8 t = {span, span + p->n_u * p->n_v, p->n, 0, ln_panel8_bytes(LN_PANEL, p->K) - (WIDENS ? 8 * LN_PANEL : 0)};
+    tile8 t = {span, span + p->n_u * p->n_v, p->n, 0, ln_panel8_bytes(LN_PANEL, p->K) - (WIDENS ? 8 * LN_PANEL : 0), 0};
 
     for (uint32_t i = 0; i < p->n_u * p->n_v; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     if (p->gathered) {
@@ -215,11 +248,10 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     for (uint32_t q = panel, wide; q < panel_end; q += wide) {
         wide = full > q ? full - q : 0;
         if (wide > panel_end - q) wide = panel_end - q;
-        wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1;
-        const uint32_t most = (wide == TILE_PANELS ? ROWS : wide == 2 ? PAIR_ROWS : ONE_ROWS) / unit * unit;
-        const uint32_t units = (row_end - row) / unit, tiles = (units + most / unit - 1) / (most / unit);
-        for (uint32_t r = row, n, k = 0; k < tiles; k++, r += n) { /* of nearly one size */
-            n = (units / tiles + (k < units % tiles)) * unit;
+        wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
+        const uint32_t most = MOST_ROWS / (wide == 4 ? 2 : 1) / unit * unit;
+        for (uint32_t r = row, n; r < row_end; r += n) {
+            n = row_end - r < most ? row_end - r : most;
             find_rows8(p, x, r, n, at);
             if (p->gathered) gather8(p, at, n, gathered);
             some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);

@@ -10,15 +10,10 @@
 #define WIDENS 0
 #define VECTORS 4
 #define TILE_PANELS 1
-#define ROWS 12
-#define PAIR_ROWS 12
-#define ONE_ROWS 12
 #if defined(__aarch64__)
-#define INNER_ROWS 4
 #define TILES8(T) T(1, 4) T(2, 4) T(3, 4) T(4, 4)
 #define WHOLE(a, b) vpaddq_s32(a, b)
 #else
-#define INNER_ROWS 2
 #define TILES8(T) T(1, 4) T(2, 4)
 #define WHOLE(a, b) \
     vcombine_s32(vpadd_s32(vget_low_s32(a), vget_high_s32(a)), vpadd_s32(vget_low_s32(b), vget_high_s32(b)))

@@ -14,16 +14,10 @@
 #define LIFTS 1
 #define WIDENS 0
 typedef int8_t byte;
-#define VECTORS 4 /* panels */
+#define VECTORS 4
 #define TILE_PANELS 4
-#define ROWS 6
-#define PAIR_ROWS 12
-#define ONE_ROWS 12
-#define INNER_ROWS 12
-#define TILES8(T)                                                                                                  \
-    T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1) T(9, 1) T(10, 1) T(11, 1) T(12, 1)             \
-    T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2) T(7, 2) T(8, 2) T(9, 2) T(10, 2) T(11, 2) T(12, 2)             \
-    T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
+#define TILES8(T) \
+    T(1, 1) T(4, 1) T(12, 1) T(1, 2) T(4, 2) T(12, 2) T(1, 4) T(4, 4) T(6, 4)
 typedef __m512i va, vx;
 #define ZERO _mm512_setzero_si512()
 #define SPLAT4(p) _mm512_xor_si512(_mm512_set1_epi32(word_at(p)), _mm512_set1_epi8(-128))
@@ -51,16 +45,28 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
     return (pv){_mm512_loadu_si512(bias), m, _mm512_srli_epi64(m, 32)};
 }
 
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
-INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels. With the sum doubled the result is the upper
+ * half of a product of 64 bits. */
+INLINE void put_vector(__m512i s, const pv *p, ln_quantum q, int8_t *y)
 {
-    const __m512i a = _mm512_add_epi32(_mm512_loadu_si512(s), p->bias), half = _mm512_set1_epi64(1 << 30);
+    const __m512i sum = _mm512_add_epi32(s, p->bias), a = _mm512_add_epi32(sum, sum);
+    const __m512i half = _mm512_set1_epi64(((int64_t)q.z << 32) + ((int64_t)1 << 31));
     const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(a, p->even), half);
     const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(a, 32), p->odd), half);
-    const __m512i r = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
-    __m128i b = _mm512_cvtsepi32_epi8(_mm512_add_epi32(r, _mm512_set1_epi32(q.z)));
+    const __m512i r = _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xF5);
+    __m128i b = _mm512_cvtsepi32_epi8(r);
     b = _mm_min_epi8(_mm_max_epi8(b, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
     _mm_storeu_si128((__m128i *)(void *)y, b);
+}
+
+INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+{
+    put_vector(_mm512_loadu_si512(s), p, q, y);
+}
+
+INLINE __m512i most_of(__m512i a, __m512i b)
+{
+    return _mm512_max_epi32(a, b);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */

@@ -10,10 +10,6 @@
 #define WIDENS 1
 #define VECTORS 4
 #define TILE_PANELS 1
-#define ROWS 12
-#define PAIR_ROWS 12
-#define ONE_ROWS 12
-#define INNER_ROWS 2
 #define TILES8(T) T(1, 4) T(2, 4)
 typedef int16_t byte;
 typedef v128_t va, vx;

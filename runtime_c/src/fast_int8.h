@@ -17,7 +17,6 @@
 #endif
 
 enum {
-    LN_GATHERED = 1024,  /* bytes of a row that is copied together, at most */
     LN_BYTE_SPANS = 256, /* of a row */
     LN_BYTE_TAPS = 64    /* of a depthwise convolution */
 };
@@ -27,21 +26,20 @@ typedef struct ln_quantum {
     int32_t z, lo, hi;
 } ln_quantum;
 
-/* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n bytes each: n is a multiple
- * of 4, or the spans are copied together first. Rows are the positions of a window over an image; a plain matrix is an
- * image of one column. */
+/* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
+ * 4. Rows are the positions of a window over an image; a plain matrix is an image of one column. */
 typedef struct ln_product8 {
-    uint32_t O, K;         /* channels and inputs of the panels */
+    uint32_t O;            /* channels */
     uint32_t n_u, n_v, n;  /* spans */
-    uint32_t gathered;     /* 1: rows are copied together, and K is at most LN_GATHERED */
-    size_t step_u, step_v; /* bytes from one span to the next */
-    size_t step_i, step_j; /* bytes from one position to the one below it, and to the one right of it */
+    size_t step_u, step_v; /* numbers from one span to the next */
+    size_t step_i, step_j; /* numbers from one position to the one below it, and to the one right of it */
     uint32_t Wo;           /* positions side by side; with pool: half of them */
     uint32_t pool;         /* 1: of each 2 x 2 positions the largest value is stored, and four rows make one */
     size_t y_step;         /* bytes from one stored row to the next */
+    size_t stored;         /* bytes of a stored panel of 16 */
+    const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
+    const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones */
     ln_quantum q;
-    const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; else NULL: as stored */
-    const int16_t *wide;   /* the weights of all panels, without biases, for kernels that widen; else NULL */
 } ln_product8;
 
 /* A depthwise convolution over an image that has its border: 16 bytes behind its last pixel may be read. */
@@ -73,10 +71,12 @@ typedef struct ln_int8 {
 
 extern const ln_int8 ln_int8_sse2, ln_int8_avx2, ln_int8_vnni, ln_int8_neon, ln_int8_dot, ln_int8_wasm;
 
-/* Bytes of a panel `width` wide over K inputs, and of all panels of O channels. */
-static inline size_t ln_panel8_bytes(uint32_t width, uint32_t K)
-{
-    return (size_t)width * (8 + (((size_t)K + 3) & ~(size_t)3));
-}
+/* What ln_product8 points to where stored weights do not serve: for spans of `taken` numbers which are rounded up to
+ * multiples of 4, and for kernels that lift or widen x. Bytes of weights and biases, 0 where the stored ones do; w: the
+ * stored panels. */
+size_t ln_product8_weights(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken);
+size_t ln_product8_biases(const ln_int8 *kernels, const ln_product8 *p);
+void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken, const uint8_t *w, void *weights,
+                         int32_t *bias);
 
 #endif

@@ -18,7 +18,10 @@
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
 
-enum { PANEL_VECTORS = LN_PANEL / OUTS, MOST_ROWS = 12 };
+enum {
+    PANEL_VECTORS = LN_PANEL / OUTS,
+    MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
+};
 
 typedef struct tile8 { /* what a register tile is told; all counts are of numbers */
     const size_t *span, *span_end; /* where in a row its spans of n begin */
@@ -65,7 +68,7 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
     if (sums == NULL) {
         UNROLL
         for (int j = 0; j < V; j++, y += LN_PANEL) {
-            const uint8_t *from = put + j * ln_panel8_bytes(LN_PANEL, p->K);
+            const uint8_t *from = put + j * p->stored;
             const pv first = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
             if (p->pool && R % 4 == 0) {
                 UNROLL
@@ -99,10 +102,10 @@ TILES8(TILE8)
 static tile8_fn *const TILE[5][MOST_ROWS + 1] = {TILES8(TILE8)};
 #undef TILE8
 
-/* The rows of the largest tile of V vectors that has not more than `rows`. */
-static uint32_t rows_of(uint32_t V, uint32_t rows)
+/* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
+static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
 {
-    while (TILE[V][rows] == NULL) rows--;
+    while (TILE[V][rows] == NULL || rows % unit) rows--;
     return rows;
 }
 
@@ -128,21 +131,6 @@ static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32
             line += down;
             here = line;
         }
-    }
-}
-
-/* Copies the rows at[] together, each to K bytes, and points at[] to them. Up to 15 numbers behind x may be read. */
-static void gather8(const ln_product8 *p, const byte **at, uint32_t count, byte *to)
-{
-    const size_t step = (p->K + 3) & ~(size_t)3;
-    for (uint32_t m = 0; m < count; m++, to += step) {
-        byte *next = to;
-        for (uint32_t u = 0; u < p->n_u; u++) {
-            const byte *from = at[m] + u * p->step_u;
-            for (uint32_t v = 0; v < p->n_v; v++, from += p->step_v, next += p->n)
-                for (uint32_t k = 0; k < p->n; k += 16) __builtin_memcpy(next + k, from + k, 16 * sizeof(byte));
-        }
-        at[m] = to; /* behind its K bytes are others, whose weights are zero */
     }
 }
 
@@ -199,26 +187,23 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
 {
     const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
     const uint32_t width = (live + 3) & ~3u;
-#if WIDENS
-    const byte *weights = p->wide + panel * t->panel;
-#else
-    const byte *weights = (const byte *)w + panel * t->panel + 8 * (size_t)width;
-#endif
+    const uint8_t *stored = w + panel * p->stored;
+    const byte *weights = WIDENS || p->weights ? (const byte *)p->weights + panel * t->panel
+                                               : (const byte *)stored + 8 * (size_t)width;
 
     t->group = 4 * (size_t)width;
     t->first = o;
-    w += panel * ln_panel8_bytes(LN_PANEL, p->K);
     if (PANEL_VECTORS == 1 && live == LN_PANEL) {
         for (uint32_t m = 0, n; m < rows; m += n) {
-            n = rows_of(panels, rows - m);
-            TILE[panels][n](t, at + m, weights, NULL, p, w, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
+            n = rows_of(panels, rows - m, p->pool ? 4 : 1);
+            TILE[panels][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
         }
         return;
     }
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
     int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
-        n = rows_of(PIECE, rows - m);
+        n = rows_of(PIECE, rows - m, 1);
         for (uint32_t j = 0; j < width; j += PIECE * OUTS) { /* not all of the last piece need be channels */
             int32_t some[MOST_ROWS * PIECE * OUTS];
             TILE[PIECE][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
@@ -226,34 +211,27 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
                 __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
         }
     }
-    put_rows8(p, w, width, sums, LN_PANEL, rows, y, o, live);
+    put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
 }
 
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                      uint32_t panel, uint32_t panel_end)
 {
-    const uint32_t unit = p->pool ? 4 : 1;
-    const uint32_t full = p->O / LN_PANEL; /* panels of 16 */
+    const uint32_t unit = p->pool ? 4 : 1, full = p->O / LN_PANEL; /* panels of 16 */
+    const uint32_t spans = p->n_u * p->n_v;
     size_t span[LN_BYTE_SPANS];
-    byte gathered[MOST_ROWS * (LN_GATHERED + 4) + 16];
     const byte *at[MOST_ROWS];
-    tile8 t = {span, span + p->n_u * p->n_v, p->n, 0, ln_panel8_bytes(LN_PANEL, p->K) - (WIDENS ? 8 * LN_PANEL : 0), 0};
+    tile8 t = {span, span + spans, p->n, 0, 0, 0};
 
-    for (uint32_t i = 0; i < p->n_u * p->n_v; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
-    if (p->gathered) {
-        span[0] = 0;
-        t.span_end = span + 1;
-        t.n = (p->K + 3) & ~(size_t)3;
-    }
+    for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
+    t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
     for (uint32_t q = panel, wide; q < panel_end; q += wide) {
         wide = full > q ? full - q : 0;
         if (wide > panel_end - q) wide = panel_end - q;
         wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
-        const uint32_t most = MOST_ROWS / (wide == 4 ? 2 : 1) / unit * unit;
         for (uint32_t r = row, n; r < row_end; r += n) {
-            n = row_end - r < most ? row_end - r : most;
+            n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
             find_rows8(p, x, r, n, at);
-            if (p->gathered) gather8(p, at, n, gathered);
             some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);
         }
     }

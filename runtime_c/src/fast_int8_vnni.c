@@ -17,7 +17,7 @@ typedef int8_t byte;
 #define VECTORS 4
 #define TILE_PANELS 4
 #define TILES8(T) \
-    T(1, 1) T(4, 1) T(12, 1) T(1, 2) T(4, 2) T(12, 2) T(1, 4) T(4, 4) T(6, 4)
+    T(1, 1) T(4, 1) T(8, 1) T(1, 2) T(4, 2) T(8, 2) T(1, 4) T(4, 4) T(6, 4)
 typedef __m512i va, vx;
 #define ZERO _mm512_setzero_si512()
 #define SPLAT4(p) _mm512_xor_si512(_mm512_set1_epi32(word_at(p)), _mm512_set1_epi8(-128))

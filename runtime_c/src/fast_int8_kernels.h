@@ -134,21 +134,13 @@ static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32
     }
 }
 
+/* Vectors of which the compiler makes what it has. They are no arguments: how those are passed depends on the set. */
 typedef int8_t v16b __attribute__((vector_size(16)));
 typedef int32_t v16i __attribute__((vector_size(64)));
-
-INLINE v16i sums_of(const int32_t *p)
-{
-    v16i v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE v16i larger(v16i a, v16i b)
-{
-    const v16i more = a > b;
-    return (a & more) | (b & ~more);
-}
+#define GET(v, p) __builtin_memcpy(&(v), p, sizeof(v))
+#define PUT(p, v) __builtin_memcpy(p, &(v), sizeof(v))
+#define LARGER(v, a) v = ((v) & ((v) > (a))) | ((a) & ~((v) > (a)))
+#define SMALLER(v, a) v = ((v) & ((v) < (a))) | ((a) & ~((v) < (a)))
 
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
@@ -166,9 +158,13 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
     for (uint32_t m = 0; m < rows; y += p->y_step) {
         int32_t *s = sums + m * step;
         if (p->pool) {
-            const v16i a = larger(sums_of(s), sums_of(s + step)), b = larger(sums_of(s + 2 * step), sums_of(s + 3 * step));
-            const v16i most = larger(a, b);
-            __builtin_memcpy(s, &most, sizeof most);
+            v16i most, next;
+            GET(most, s);
+            for (uint32_t k = 1; k < 4; k++) {
+                GET(next, s + k * step);
+                LARGER(most, next);
+            }
+            PUT(s, most);
             m += 3;
         }
         m++;
@@ -325,31 +321,23 @@ static void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
     }
 }
 
-/* ---- the rest, in vectors that the compiler makes of what it has */
-
-static v16b bytes_of(const int8_t *p)
-{
-    v16b v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static v16i between(v16i v, int32_t lo, int32_t hi)
-{
-    const v16i low = v < lo;
-    v = (low & lo) | (~low & v);
-    const v16i high = v > hi;
-    return (high & hi) | (~high & v);
-}
+/* ---- the rest */
 
 static void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
                  ln_quantum q)
 {
+    const v16i lo = (v16i){0} + q.lo, hi = (v16i){0} + q.hi;
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        const v16i va_ = __builtin_convertvector(bytes_of(a + i), v16i), vb = __builtin_convertvector(bytes_of(b + i), v16i);
-        const v16b r = __builtin_convertvector(between(((va_ * m1 + vb * m2 + c) >> (int32_t)shift) + q.z, q.lo, q.hi), v16b);
-        __builtin_memcpy(y + i, &r, sizeof r);
+        v16b x1, x2;
+        GET(x1, a + i);
+        GET(x2, b + i);
+        v16i v = __builtin_convertvector(x1, v16i) * m1 + __builtin_convertvector(x2, v16i) * m2 + c;
+        v = (v >> (int32_t)shift) + q.z;
+        LARGER(v, lo);
+        SMALLER(v, hi);
+        x1 = __builtin_convertvector(v, v16b);
+        PUT(y + i, x1);
     }
     for (; i < n; i++) {
         const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
@@ -361,8 +349,11 @@ static void most8(const int8_t *x, int8_t *y, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        const v16b a = bytes_of(x + i), b = bytes_of(y + i), more = (v16b)(a > b), r = (a & more) | (b & ~more);
-        __builtin_memcpy(y + i, &r, sizeof r);
+        v16b v, next;
+        GET(v, y + i);
+        GET(next, x + i);
+        LARGER(v, next);
+        PUT(y + i, v);
     }
     for (; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
 }
@@ -371,8 +362,12 @@ static void sum8(const int8_t *x, int32_t *sum, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        const v16i s = sums_of(sum + i) + __builtin_convertvector(bytes_of(x + i), v16i);
-        __builtin_memcpy(sum + i, &s, sizeof s);
+        v16i s;
+        v16b next;
+        GET(s, sum + i);
+        GET(next, x + i);
+        s += __builtin_convertvector(next, v16i);
+        PUT(sum + i, s);
     }
     for (; i < n; i++) sum[i] += x[i];
 }

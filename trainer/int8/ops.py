@@ -52,8 +52,11 @@ def wrapped(acc: np.ndarray) -> np.ndarray:
 
 
 def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """x (..,M,K) @ w (..,K,O), whole numbers, in float64: exact below 2^53, in any order of the sums."""
-    return x.astype(np.float64) @ w.astype(np.float64)
+    """x (..,M,K) @ w (..,K,O), whole numbers, in floating point where every partial sum is exact, so that their order
+    does not matter: float64 below 2^53, and float32 where |x| <= 128 keeps them below 2^24."""
+    small = x.dtype == np.int8 and 128 * int(np.abs(w.astype(np.int32)).sum(-2).max(initial=0)) < 1 << 24
+    real = np.float32 if small else np.float64
+    return x.astype(real) @ w.astype(real)
 
 
 # ---------------------------------------------------------------- sums of products
@@ -61,7 +64,7 @@ def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def finish(acc: np.ndarray, bias: np.ndarray, multiplier: np.ndarray, qy: Quant, n: Numbers) -> np.ndarray:
     """y[..,o] = clamp(zy + requant(B[o] + acc[..,o], M[o]))"""
-    return clamp(qy.zero + requant(wrapped(acc + bias.astype(np.float64)), multiplier), n)
+    return clamp(qy.zero + requant(wrapped(acc.astype(np.int64) + bias), multiplier), n)
 
 
 def linear(n, x, weight, bias, multiplier, qy):  # x (N,..,I)  weight (O,I)  ->  (N,..,O)

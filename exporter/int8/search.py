@@ -106,17 +106,16 @@ class Trials:
         self.tensors: dict[int, np.ndarray] = {}
         self.tried = 0
 
-    def try_out(self, choice: Choice, gain: float = LEAST_GAIN) -> bool:
-        """Whether it is better than the best so far, by `gain`; then it is the best."""
+    def try_out(self, choice: Choice, gain: float = LEAST_GAIN) -> float:
+        """Its score; if that is better than the best by `gain`, it is the best from now on."""
         net = choice.net(self.of)
         tensors = self.outputs(net)
         found = [nets.real(net, t, tensors[t]) for t in score_tensors(net.graph)]
         score = decibels(self.want, np.concatenate([y.reshape(len(y), -1) for y in found], 1))
         self.tried += 1
-        if score < self.score + gain and self.choice is not None:
-            return False
-        self.score, self.choice, self.net, self.tensors = score, choice, net, tensors
-        return True
+        if score >= self.score + gain or self.choice is None:
+            self.score, self.choice, self.net, self.tensors = score, choice, net, tensors
+        return score
 
     def outputs(self, net: Net) -> dict[int, np.ndarray]:
         """Every tensor; those of the best that cannot differ are taken over."""
@@ -176,13 +175,13 @@ def search(of: Subject, floats: Collection[str]) -> Found:
         for name, chosen in cuts[is_equalised].items():
             chosen = _picture_range(of, groups, chosen)
             choice = Choice(weights, dict.fromkeys(chosen, name), chosen, apart, {}, is_equalised)
-            before = trials.score
-            better = trials.try_out(choice)
-            tries.append((name + (", equalised" if is_equalised else ""), trials.score if better else before))
+            tries.append((name + (", equalised" if is_equalised else ""), trials.try_out(choice)))
     best = trials.choice
     assert best is not None
     _each_group(of, trials, cuts[best.equalised], groups)
-    _biases(trials)
+    found = _biases(trials)
+    if found is not None:
+        tries.append(("biases corrected", found))
     assert trials.choice is not None
     return Found(trials.choice, trials.score, trials.tried, tries, trials)
 
@@ -205,11 +204,11 @@ def _each_group(of: Subject, trials: Trials, cuts: dict[str, dict[int, Range]], 
                 trials.try_out(replace(best, methods=best.methods | {r: name}, chosen=best.chosen | {r: chosen[r]}))
 
 
-def _biases(trials: Trials) -> None:
+def _biases(trials: Trials) -> float | None:
     best, net = trials.choice, trials.net
     assert best is not None and net is not None
     if not any(n.op in WEIGHTED and net.is_int8(n) for n in net.graph.nodes):
-        return
+        return None
     held = run(trials.of.graph, best.weights, trials.of.x)
     found = bias.corrected(trials.of.graph, best.weights, net, held, entering(net, trials.of))
-    trials.try_out(replace(best, corrections=found))
+    return trials.try_out(replace(best, corrections=found))

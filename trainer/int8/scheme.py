@@ -185,9 +185,12 @@ def layer(
 
 def picture(mean: Sequence[float], std: Sequence[float], x: Quant) -> tuple[list[int], list[int]]:
     """(P, Q), one a channel, with q = (v P + Q) >> 16 nearest to (v - mean) / (std scale) + zero for v in 0..255."""
-    P = [math.floor(65536 / (s * x.scale) + 0.5) for s in std]
-    Q = [math.floor(65536 * (x.zero - m / (s * x.scale)) + 32768.5) for m, s in zip(mean, std, strict=True)]
-    if any(abs(p) >= 1 << 22 for p in P) or any(abs(q) >= SUM for q in Q):
+    P, Q = [], []
+    for m, s in zip(mean, std, strict=True):
+        step = float(np.float32(s)) * x.scale  # of q, in pixel units
+        P.append(round(65536 / step))
+        Q.append(round(65536 * (x.zero - float(np.float32(m)) / step) + 32768))
+    if any(not 0 < p < 1 << 22 for p in P) or any(abs(q) >= SUM for q in Q):
         raise ValueError("a picture's mean and deviation do not go with the input's scale")
     return P, Q
 

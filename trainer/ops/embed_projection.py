@@ -26,6 +26,8 @@ OP = Op(
     ),
     activation=True,
     layout="panels",
+    int8=("bounds",),
+    int8_layout="panels8",
 )
 
 

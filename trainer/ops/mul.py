@@ -9,6 +9,7 @@ OP = Op(
     inputs=("x", "x2"),
     inplace=("x", "x2"),
     imported=True,
+    int8=("bounds", "requant"),
 )
 
 

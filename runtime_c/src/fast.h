@@ -186,7 +186,7 @@ size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
 
 /* The walk over a prepared model. */
-ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user);
+ln_status ln_fast_run(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);
 
 /* The ways to run a step. */
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y);

@@ -1,5 +1,5 @@
 /* The kernels over bytes for x86-64 with AVX2: products of 16-bit numbers, whose sums by two are exact. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 /* The kernels over bytes for 64-bit ARM with the dot product (from Cortex-A55 and A76 on; a Raspberry Pi 5 has it): 16
  * products and their sums an instruction. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__aarch64__) && defined(__GNUC__)
 

@@ -1,5 +1,5 @@
 /* The kernels over bytes for ARM's NEON: two products of bytes, as no weight is -128, have their sum in 16 bits. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__ARM_NEON) && defined(__GNUC__)
 

@@ -1,5 +1,5 @@
 /* The kernels over bytes for every x86-64: products of 16-bit numbers, whose sums by two are exact. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <emmintrin.h>

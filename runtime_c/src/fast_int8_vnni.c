@@ -1,5 +1,5 @@
 /* The kernels over bytes for x86-64 with AVX-512 and its VNNI: 64 products and their sums an instruction. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 /* The kernels over bytes for WebAssembly, where the module is built with -msimd128: products of 16-bit numbers, whose sums
  * by two are exact. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 #if defined(__wasm_simd128__)
 #include <wasm_simd128.h>

@@ -1,6 +1,6 @@
 /* Weights of int8 products in the form that some kernels need: with spans rounded up, as 16-bit numbers, or with biases that
  * make up for x + 128. */
-#include "fast_int8.h"
+#include "fast_int8_set.h"
 
 static uint32_t width_of(const ln_product8 *p, uint32_t o)
 {

@@ -1,6 +1,6 @@
 /* Several operators as one step: what follows a sum is done before it is stored; and a convolution goes line by line
  * into the depthwise one behind it. Only for a run of which nobody watches the operators. */
-#include "fast_plan.h"
+#include "fast_int8.h"
 
 /* ---- what follows a sum */
 
@@ -76,7 +76,7 @@ static follow what_follows(const ln_builder *b, uint32_t i, const ln_step *s)
     follow f = {1, 0, 0, 0, s->call.op.activation, 0.0f, NULL, ln_finish_of(LN_ACT_NONE, 0.0f)};
     ln_tensor y = s->call.out;
     uint32_t before = s->call.op.output;
-    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op) return f;
+    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op || ln_touches_i8(&s->call)) return f;
     for (uint32_t k = i + 1; k < b->m->op_count && !y.is_output && y.last == k; k++) {
         ln_call next;
         ln_load_call(b->m, k, &next);

@@ -1,7 +1,7 @@
 /* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
  * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
  * the first time, by ln_fast_bytes, only to count. */
-#include "fast_plan.h"
+#include "fast_int8.h"
 
 /* ---- memory */
 
@@ -25,7 +25,7 @@ ln_place ln_plan_place(const ln_model *m, uint32_t index)
         p.base = LN_AT_OUTPUT;
         for (uint32_t i = 0; i < index; i++) {
             ln_get_tensor(m, i, &t);
-            if (t.is_output) p.at += t.elements;
+            if (t.is_output) p.at += (t.bytes + 3) / sizeof(float);
         }
     }
     return p;
@@ -255,9 +255,14 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
     s->kernels = b->kernels;
     for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = ln_plan_place(b->m, s->call.op.inputs[k]);
     s->y = ln_plan_place(b->m, s->call.op.output);
+    s->groups = s->count = 1;
+    if (ln_touches_i8(&s->call)) {
+        ln_plan_int8(b, s);
+        b->choice = choice;
+        return;
+    }
     s->product.f16 = s->call.op.weight_dtype == LN_F16;
     s->product.n_u = s->product.n_v = s->product.Wo = 1;
-    s->groups = s->count = 1;
     s->op = b->kernels->run[id] ? b->kernels->run[id] : core_run[id];
     s->run = ln_step_op;
     s->algorithm = b->kernels->run[id] ? "vectors" : "portable";
@@ -305,7 +310,7 @@ uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
     ln_conv2d_attrs a;
     if (m == NULL || op_index >= m->op_count) return 0;
     ln_load_call(m, op_index, &c);
-    if (c.op.id != LN_OP_CONV2D) return 0;
+    if (c.op.id != LN_OP_CONV2D || ln_touches_i8(&c)) return 0;
     ln_conv2d_decode(c.op.attrs, &a);
     const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
     if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;

@@ -229,12 +229,12 @@ static void run_step(const ln_step *s, const ln_work *work)
     copy(y, work->scratch, s->detour);
 }
 
-ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user)
+ln_status ln_fast_run(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user)
 {
     const ln_plan *plan = ln_plan_of(m);
     ln_work work;
     work.base[LN_AT_ARENA] = arena;
-    work.base[LN_AT_INPUT] = (float *)(uintptr_t)in; /* only read: no operator's output is the input */
+    work.base[LN_AT_INPUT] = (float *)(uintptr_t)in; /* of int8 maybe, and only read: no operator's output is the input */
     work.base[LN_AT_OUTPUT] = out;
     work.pool = plan->pool;
     work.scratch = (float *)(((uintptr_t)arena + m->arena_bytes + 63) & ~(uintptr_t)63);

@@ -3,45 +3,51 @@
 #include "ln_internal.h"
 
 static const ln_op_facts FACTS[] = { /* in order of id */
-    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4},
-    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16},
-    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14},
-    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8},
-    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9},
-    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0},
-    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0},
-    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4},
-    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4},
-    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4},
-    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0},
-    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9},
-    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4},
+    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4, 259},
+    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16, 259},
+    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14, 259},
+    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8, 129},
+    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9, 129},
+    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 67},
+    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0, 129},
+    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4, 55},
+    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4, 263},
+    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4, 0},
+    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0, 257},
+    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9, 259},
+    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4, 257},
 #ifndef LN_WITHOUT_PRELU
-    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0},
+    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0, 279},
 #endif
 #ifndef LN_WITHOUT_MUL
-    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0},
+    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0, 67},
 #endif
 #ifndef LN_WITHOUT_CONCAT
-    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1},
+    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1, 55},
 #endif
 #ifndef LN_WITHOUT_RESIZE
-    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11},
+    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11, 129},
 #endif
 #ifndef LN_WITHOUT_PAD
-    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20},
+    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20, 137},
 #endif
 #ifndef LN_WITHOUT_SLICE
-    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13},
+    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13, 129},
 #endif
 #ifndef LN_WITHOUT_TRANSPOSE
-    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4},
+    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4, 129},
 #endif
 #ifndef LN_WITHOUT_RESHAPE
-    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16},
+    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16, 129},
 #endif
 #ifndef LN_WITHOUT_UNARY
-    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1},
+    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1, 257},
+#endif
+#ifndef LN_WITHOUT_QUANTIZE
+    {"quantize", 24, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 3},
+#endif
+#ifndef LN_WITHOUT_DEQUANTIZE
+    {"dequantize", 25, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 1},
 #endif
 };
 

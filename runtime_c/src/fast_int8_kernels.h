@@ -372,6 +372,24 @@ static void sum8(const int8_t *x, int32_t *sum, size_t n)
     for (; i < n; i++) sum[i] += x[i];
 }
 
-const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, product8, depthwise8, add8, most8, sum8};
+static void copy8(const int8_t *x, void *y, size_t n)
+{
+#if WIDENS
+    typedef int16_t v16w __attribute__((vector_size(32)));
+    byte *to = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v;
+        GET(v, x + i);
+        const v16w w = __builtin_convertvector(v, v16w);
+        PUT(to + i, w);
+    }
+    for (; i < n; i++) to[i] = x[i];
+#else
+    __builtin_memcpy(y, x, n);
+#endif
+}
+
+const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, product8, depthwise8, add8, most8, sum8, copy8};
 
 #endif

@@ -67,6 +67,8 @@ typedef struct ln_int8 {
     void (*most)(const int8_t *x, int8_t *y, size_t n);
     /* sum[i] += x[i] */
     void (*sum)(const int8_t *x, int32_t *sum, size_t n);
+    /* y[i] = x[i]; y is of the type that the product reads */
+    void (*copy)(const int8_t *x, void *y, size_t n);
 } ln_int8;
 
 extern const ln_int8 ln_int8_sse2, ln_int8_avx2, ln_int8_vnni, ln_int8_neon, ln_int8_dot, ln_int8_wasm;

@@ -50,7 +50,7 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 INLINE void put_vector(__m512i s, const pv *p, ln_quantum q, int8_t *y)
 {
     const __m512i sum = _mm512_add_epi32(s, p->bias), a = _mm512_add_epi32(sum, sum);
-    const __m512i half = _mm512_set1_epi64(((int64_t)q.z << 32) + ((int64_t)1 << 31));
+    const __m512i half = _mm512_set1_epi64(((int64_t)2 * q.z + 1) * ((int64_t)1 << 31));
     const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(a, p->even), half);
     const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(a, 32), p->odd), half);
     const __m512i r = _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xF5);

@@ -23,13 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from litenet.trainer.int8.scheme import Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, Shape, activations
 from litenet.trainer.ops.spec import SIZES
 
 from . import format_int8
-from .format_int8 import Quant, Steps
-
-__all__ = ["Golden", "Model", "OpRec", "Preprocessing", "Quant", "TensorRec", "op_checksum", "write"]
 
 MAJOR, MINOR = 1, 0
 HEADER_BYTES, TENSOR_BYTES, OP_BYTES, ATTR_BYTES = 128, 32, 64, 32
@@ -54,7 +52,7 @@ class TensorRec:
     """One tensor. `offset` is its place in the arena; input and outputs live at the caller's and have none.
 
     `first` and `last`, the operators that write it and read it last, are worked out where they are not given. An i8
-    tensor's number q stands for scale * (q - zero_point).
+    tensor has a `quant`.
     """
 
     shape: Shape
@@ -64,22 +62,17 @@ class TensorRec:
     output: bool = False
     first: int | None = None
     last: int | None = None
-    scale: float = 1.0
-    zero_point: int = 0
+    quant: Quant | None = None
 
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * (1 if self.dtype == "i8" else 4)
 
-    @property
-    def steps(self) -> Steps:
-        return Steps(self.dtype, self.scale, self.zero_point)
-
 
 @dataclass(frozen=True)
 class OpRec:
     """One operator. `weights` is its block from pack.py, or of type "i8" from pack_int8.py; `scratch` (arena offset,
-    bytes); `quant`, where its output is i8, how that is rescaled."""
+    bytes); `numbers`, where its output is i8, how that is rescaled."""
 
     op: str
     inputs: Sequence[int]
@@ -90,7 +83,7 @@ class OpRec:
     activation: str | None = None  # None: the attributes say it
     algorithm: int = 0
     scratch: tuple[int, int] = (0, 0)
-    quant: Quant | None = None
+    numbers: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +154,7 @@ def checksums(model: Model, values: Sequence[np.ndarray]) -> list[Checksum]:
         if same:
             out.append(zlib.crc32(np.ascontiguousarray(y, np.int8).tobytes()))
         else:
-            out.append(op_checksum(y.astype(np.int32) - t.zero_point if t.dtype == "i8" else y))
+            out.append(op_checksum(y if t.quant is None else y.astype(np.int32) - t.quant.zero))
     return out
 
 
@@ -203,9 +196,9 @@ def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, 
     rest += b"".join(struct.pack("<II", at, size) for at, size in sections[1:])
     rest += struct.pack("<HHI", len(model.ops), len(model.tensors), _arena_bytes(model))
     codes = (RESIZE[p.resize], FIT[p.fit], COLOR[p.color], INVERT[p.invert])
-    if x.dtype == "i8" and p.color != "none":
+    if x.quant is not None and p.color != "none":
         channels = 1 if p.color == "gray" else 3
-        P, Q = format_int8.multipliers(mean[:channels], std[:channels], x.steps)
+        P, Q = picture(mean[:channels], std[:channels], x.quant)
         fill = [0] * (3 - channels)
         rest += struct.pack("<4B3i3iB3x", *codes, *P, *fill, *Q, *fill, p.pad)
     else:
@@ -313,7 +306,7 @@ def _tensor(model: Model, i: int, life: tuple[int, int]) -> bytes:
             f"tensor {i} has arena offset {t.offset}; a multiple of {LINE}, for input and outputs 0, is expected"
         )
     flags = (1 if t.input else 0) | (2 if t.output else 0)
-    zero_point, scale = format_int8.tensor_bytes(f"tensor {i}", t.steps)
+    zero_point, scale = format_int8.tensor_numbers(f"tensor {i}", t.dtype, t.quant)
     front = struct.pack("<IBBBb4I", t.offset, DTYPES[t.dtype], len(t.shape), flags, zero_point, *_dims(t.shape))
     return front + struct.pack("<fHH", scale, *life)
 
@@ -329,7 +322,7 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
         raise ValueError(f"{name} cannot have activation {activation!r}")
     if len(rec.inputs) != len(op.inputs):
         raise ValueError(f"{name} has {len(rec.inputs)} inputs; {len(op.inputs)} are expected")
-    given, y = [model.tensors[k].steps for k in rec.inputs], model.tensors[rec.output].steps
+    given, y = [model.tensors[k] for k in rec.inputs], model.tensors[rec.output]
     format_int8.check_types(name, op, [x.dtype for x in given], y.dtype)
     if y.dtype == "i8":
         layout, types = op.int8_layout.replace("-", "none"), ("i8",) if op.int8_layout != "-" else ("f32",)
@@ -348,7 +341,7 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
     head = struct.pack("<HBB4HHBB", op.id, activations.IDS[activation], rec.algorithm, *inputs, rec.output,
                        len(rec.inputs), WEIGHT_DTYPES[rec.weight_dtype])  # fmt: skip
     attrs = b"".join(_attribute(name, attr, rec.attrs) for attr in op.record_attrs)
-    numbers = format_int8.record_bytes(name, op, rec.quant, given, y)
+    numbers = format_int8.record_bytes(name, op, rec.numbers, given[0].quant, y.quant)
     return head + struct.pack("<IIII", *place, at, size) + attrs.ljust(QUANT_AT, b"\0") + numbers
 
 

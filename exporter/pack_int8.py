@@ -1,28 +1,44 @@
 """int8 weights as the device reads them: one block of bytes an operator, as pack.py has it for floats.
 
-    block = sums("conv2d", w, bias, multipliers)      # linear, conv2d, depthwise_conv2d, embed_projection
-    block = vectors(factors, offsets)                 # batchnorm; without offsets prelu
-    block = table(values)                             # activation, unary
-    block = exponentials(scale)                       # softmax
+    block = pack("conv2d", attrs, {"weight": w, "bias": b, "multiplier": m})
 
-The layouts are described in runtime_c/FORMAT.md, "int8".
+weight is int8, shaped as in training; bias and multiplier are int32, B and M of each channel; activation, unary and
+softmax have a table instead. trainer/int8 makes them. The layouts are described in runtime_c/FORMAT.md, "int8".
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+
+from litenet.trainer.int8.scheme import RESCALE, SUM
+from litenet.trainer.ops import OPS, Attrs
 
 from .pack import PANEL, QUAD
 
-STEPS = 256  # of an int8 number
+TABLES = {"table": (np.dtype(np.int8), -128, 127), "exponentials": (np.dtype("<u2"), 0, 65535)}
+STEPS = 256  # entries of a table: of an int8 number
 
 
-def sums(op: str, w: np.ndarray, bias: np.ndarray, multipliers: np.ndarray, groups: int = 1) -> bytes:
-    """w: int8, shaped as in training. bias, multipliers: B and M of each output channel.
+def pack(op: str, a: Attrs, roles: Mapping[str, np.ndarray]) -> bytes:
+    """The block of one int8 operator; b"" for one without. Raises ValueError with one sentence."""
+    layout = OPS[op].OP.int8_layout
+    if layout in TABLES:
+        return _table(op, roles["table"], *TABLES[layout])
+    if layout == "vectors8":
+        rows = [_whole(op, "a multiplier", roles["multiplier"], -RESCALE, RESCALE)]
+        if op == "batchnorm":
+            rows.append(_whole(op, "a bias", roles["bias"], 1 - SUM, SUM - 1))
+        return b"".join(row.astype("<i4").tobytes() for row in rows)
+    if layout == "-":
+        return b""
+    return _sums(op, roles["weight"], roles["bias"], roles["multiplier"], getattr(a, "groups", 1))
 
-    B has taken up the zero point of x: B[o] = round(b[o] / (scale of x * scale of w[o])) - zero point * sum of w[o].
-    Raises ValueError with one sentence.
-    """
+
+def _sums(op: str, w: np.ndarray, bias: np.ndarray, multipliers: np.ndarray, groups: int) -> bytes:
+    """Panels of B, M and weights."""
     depthwise = op == "depthwise_conv2d"
     w = _whole(op, "a weight", w, -127, 127)
     if depthwise:
@@ -53,26 +69,13 @@ def _panel(rows: np.ndarray, B: np.ndarray, M: np.ndarray, together: int) -> byt
     return numbers.tobytes() + weights.reshape(width, deep, together).transpose(1, 0, 2).tobytes()
 
 
-def vectors(factors: np.ndarray, offsets: np.ndarray | None = None) -> bytes:
-    """M of each channel and, for batchnorm, B."""
-    rows = [_whole("a rescaling", "a factor", factors, -(1 << 21), 1 << 21)]
-    if offsets is not None:
-        rows.append(_whole("a rescaling", "an offset", offsets, -(1 << 30) + 1, (1 << 30) - 1))
-    return b"".join(row.astype("<i4").tobytes() for row in rows)
-
-
-def table(values: np.ndarray) -> bytes:
-    """values[q + 128] for q from -128 to 127."""
-    values = _whole("a table", "an entry", values, -128, 127)
+def _table(op: str, values: np.ndarray, kind: np.dtype[Any], lo: int, hi: int) -> bytes:
+    values = _whole(op, "an entry", values, lo, hi)
     if values.shape != (STEPS,):
-        raise ValueError(f"a table has shape {values.shape}; ({STEPS},) is expected")
-    return values.astype(np.int8).tobytes()
-
-
-def exponentials(scale: float) -> bytes:
-    """T[d] = round(65535 e^(-scale d)): of a softmax whose input has this scale."""
-    d = np.arange(STEPS) * float(np.float32(scale))
-    return np.rint(65535 * np.exp(-d)).astype("<u2").tobytes()
+        raise ValueError(f"{op}: its table has shape {values.shape}; ({STEPS},) is expected")
+    if op == "softmax" and values[0] == 0:
+        raise ValueError(f"{op}: its table begins with 0, and it would divide by that")
+    return values.astype(kind).tobytes()
 
 
 def _whole(op: str, what: str, values: np.ndarray, lo: int, hi: int) -> np.ndarray:

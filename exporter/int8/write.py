@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,15 @@ from litenet.trainer.plan import Plan, plan_device
 
 from .. import format, pack, pack_int8
 from ..format import Golden, Model, OpRec, Preprocessing, TensorRec
-from .graphs import WEIGHTED
 
 
 def plan(net: Net) -> Plan:
     return plan_device(net.graph, types=dict.fromkeys(net.quants, "i8"))
 
 
-def model(net: Net, placed: Plan, frame: Preprocessing, metadata: dict[str, Any], golden: Golden | None = None) -> Model:
+def model(
+    net: Net, placed: Plan, frame: Preprocessing, metadata: dict[str, Any], golden: Golden | None = None
+) -> Model:
     """File tensor 0 is the input, i + 1 what operator i writes."""
     graph = net.graph
     used = [graph.input, *(n.output for n in graph.nodes)]
@@ -32,9 +32,9 @@ def model(net: Net, placed: Plan, frame: Preprocessing, metadata: dict[str, Any]
     for t in used:
         caller = t == graph.input or t in graph.outputs
         offset = 0 if caller else placed.view(graph.tensors[t].name)[0]
-        rec = TensorRec(graph.tensors[t].shape, offset=offset, input=t == graph.input, output=t in graph.outputs)
-        q = net.quants.get(t)
-        tensors.append(rec if q is None else replace(rec, dtype="i8", scale=q.scale, zero_point=q.zero))
+        q, shape = net.quants.get(t), graph.tensors[t].shape
+        kind = "f32" if q is None else "i8"
+        tensors.append(TensorRec(shape, kind, offset, t == graph.input, t in graph.outputs, quant=q))
     ops = [_operator(net, n, [index[t] for t in n.inputs], index[n.output]) for n in graph.nodes]
     names = [n.layer if n.name == n.layer else n.name for n in graph.nodes]
     return Model(tensors, ops, frame, metadata | {"layers": names}, golden, arena_bytes=placed.arena_bytes)
@@ -46,20 +46,9 @@ def _operator(net: Net, n: Node, inputs: list[int], output: int) -> OpRec:
         kind = "f32"
         block = b"" if n.op == "dequantize" else pack.pack(n.op, n.attrs, arrays, kind)
         return OpRec(n.op, inputs, output, n.attrs, block, kind)
-    block = _block(n, arrays)
-    numbers = format.Quant(**vars(net.numbers.get(n.name, Numbers())))
-    return OpRec(n.op, inputs, output, n.attrs, block, "i8" if block else "f32", quant=numbers)
-
-
-def _block(n: Node, arrays: dict[str, np.ndarray]) -> bytes:
-    if n.op in WEIGHTED:
-        groups = getattr(n.attrs, "groups", 1)
-        return pack_int8.sums(n.op, arrays["weight"], arrays["bias"], arrays["multiplier"], groups)
-    if n.op in ("batchnorm", "prelu"):
-        return pack_int8.vectors(arrays["multiplier"], arrays.get("bias"))
-    if n.op == "softmax":
-        return arrays["table"].astype("<u2").tobytes()
-    return pack_int8.table(arrays["table"]) if "table" in arrays else b""
+    block = pack_int8.pack(n.op, n.attrs, arrays)
+    numbers = net.numbers.get(n.name, Numbers())
+    return OpRec(n.op, inputs, output, n.attrs, block, "i8" if block else "f32", numbers=numbers)
 
 
 def golden(net: Net, made: Model, x: np.ndarray, frames: np.ndarray | None) -> Golden:

@@ -8,7 +8,6 @@ import numpy as np
 
 from litenet.trainer.int8 import net as nets
 from litenet.trainer.int8 import ops
-from litenet.trainer.int8.net import Net
 from litenet.trainer.int8.scheme import Numbers
 
 from ..fold import run

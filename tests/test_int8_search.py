@@ -196,7 +196,8 @@ def test_trials_calculate_anew_only_what_differs():
     trials.try_out(first)
     kept = dict(trials.tensors)
     late = subject.graph.nodes[-2].output
-    trials.try_out(replace(first, chosen=first.chosen | {late: cuts["min-max"][late]}), gain=-1000)
+    lo, hi = first.chosen[late]
+    trials.try_out(replace(first, chosen=first.chosen | {late: (2 * lo, 2 * hi)}), gain=-1000)
     assert trials.tensors[1] is kept[1] and trials.tensors[late] is not kept[late]
     alone = search.Trials(subject)
     alone.try_out(trials.choice)

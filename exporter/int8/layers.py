@@ -36,6 +36,7 @@ def layers(trials: Trials) -> list[Layer]:
     found = []
     for n in net.graph.nodes:
         if n.op in ("quantize", "dequantize"):
+            held[n.output] = held[n.inputs[0]]
             continue
         want = held[n.output]
         whole = net.is_int8(n)

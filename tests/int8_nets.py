@@ -83,7 +83,8 @@ class Net:
         if op in ("batchnorm", "prelu"):
             most = min(1 << 21, 2 << n.shift)
             M = rng.integers(-most, most + 1, x[-1]).astype(np.int32)
-            B = rng.integers(-100 << n.shift, (100 << n.shift) + 1, x[-1]).clip(1 - (1 << 30), (1 << 30) - 1).astype(np.int32)
+            far = min(100 << n.shift, (1 << 30) - 1)
+            B = rng.integers(-far, far + 1, x[-1]).astype(np.int32)
             return {"multiplier": M} | ({"bias": B} if op == "batchnorm" else {})
         if op == "softmax":
             return {"table": definition.softmax_table(self.quants[-2])}

@@ -186,7 +186,7 @@ REFUSALS = [
     (lambda: changed(0, tensor_at=7, quant=Quant(1.0, 0)), "tensor 7 is f32 and has a scale"),
     (lambda: changed(0, tensor_at=7, dtype="i8", quant=Quant(1.0, 0)), "from i8 to i8; i8 to f32 is expected"),
     (lambda: changed(0, tensor_at=1, dtype="f32", quant=None), "goes from i8 to f32; f32 to f32 is expected"),
-    (lambda: changed(TABLE, op="layernorm"), "has no int8 form"),
+    (lambda: changed(TABLE, op="layernorm", activation="none"), "has no int8 form"),
     (lambda: changed(ADD, numbers=None), "needs the numbers that say how"),
     (lambda: changed(FLOAT, numbers=Numbers()), "gives floats, but has the numbers"),
     (lambda: changed(CONV, weight_dtype="f32"), "cannot have weights of type 'f32'"),

@@ -1,4 +1,4 @@
-"""Float graphs for tests of what turns them into whole numbers: every operator that has an int8 form."""
+"""Nets of int8 operators with random numbers, as files and as their NumPy definition (trainer/int8)."""
 
 from __future__ import annotations
 
@@ -6,102 +6,144 @@ from typing import Any
 
 import numpy as np
 
-from litenet.exporter.fold import run
-from litenet.exporter.format import Preprocessing
-from litenet.exporter.int8 import graphs
-from litenet.exporter.int8.search import Subject
-from litenet.trainer.graph import Graph, Node, Param, Tensor
-from litenet.trainer.ops import OPS, make_attrs
+from litenet.exporter import format as writer
+from litenet.exporter import pack, pack_int8
+from litenet.trainer.int8 import ops as definition
+from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant
+from litenet.trainer.ops import OPS, Attrs, make_attrs, parameters
 
-GRAY = Preprocessing("nearest", "stretch", "gray", "never", (33.0,), (78.0,))
+SUMS = ("linear", "conv2d", "depthwise_conv2d", "embed_projection")
 
 
-class Maker:
-    """Adds operators by name; tensors are numbers, 0 is the input."""
+class Net:
+    """add() operators; tensor 0 is the input. quant None: a float32 tensor."""
 
-    def __init__(self, shape: tuple[int, ...], seed: int = 0):
+    def __init__(self, shape: tuple[int, ...], quant: Quant | None, seed: int = 0):
         self.rng = np.random.default_rng(seed)
-        self.tensors = [Tensor("input", shape)]
-        self.nodes: list[Node] = []
-        self.params: dict[str, Param] = {}
-        self.weights: dict[str, np.ndarray] = {}
+        self.shapes, self.quants = [tuple(shape)], [quant]
+        self.nodes: list[tuple[str, list[int], Attrs, Numbers | None, dict[str, np.ndarray]]] = []
 
-    def add(self, op: str, *inputs: int, **given: Any) -> int:
-        spread = given.pop("spread", 1.0)
-        inputs = inputs or (len(self.tensors) - 1,)
-        spec, x = OPS[op].OP, self.tensors[inputs[0]].shape
-        a = make_attrs(spec, given)
-        name, roles = f"{op}{len(self.nodes)}", {}
-        for w in spec.weights:
-            if w.needs and not getattr(a, w.needs):
-                continue
-            shape = tuple(w.shape(a, x))
-            fan = w.fans(a, x)[0] if w.fans else 4
-            values = self.rng.standard_normal(shape) * spread / np.sqrt(max(fan, 1))
-            if w.name in ("running_var", "gamma"):
-                values = 0.5 + np.abs(values)
-            key = roles[w.name] = f"{name}.{w.name}"
-            self.weights[key] = values.astype(np.float32)
-            self.params[key] = Param(key, shape, "zeros", (1, 1), True, False, name)
-        y = OPS[op].out_shape(a, *(self.tensors[t].shape for t in inputs))
-        self.tensors.append(Tensor(name, tuple(y)))
-        self.nodes.append(Node(name, op, a, inputs, len(self.tensors) - 1, roles, name))
-        return len(self.tensors) - 1
+    def quant(self) -> Quant:
+        """Any scale and zero point."""
+        return Quant(float(np.float32(self.rng.uniform(0.01, 0.1))), int(self.rng.integers(-128, 128)))
 
-    def graph(self, *outputs: int) -> Graph:
-        last = outputs or (len(self.tensors) - 1,)
-        return Graph("net", tuple(self.tensors), tuple(self.nodes), self.params, 0, last, {})
-
-    def subject(self, count: int = 48, frame: Preprocessing | None = None, *outputs: int) -> Subject:
-        """With random samples: pictures where there is a frame."""
-        shape, frames = self.tensors[0].shape, None
-        if frame is None:
-            x = self.rng.standard_normal((count, *shape)).astype(np.float32)
+    def add(self, op: str, *inputs: int, numbers: dict[str, int] | None = None, **given: Any) -> int:
+        """Append an operator on these tensors, or the last one; returns the tensor it writes."""
+        at = list(inputs) or [len(self.shapes) - 1]
+        a = make_attrs(OPS[op].OP, given)
+        shapes = [self.shapes[i] for i in at]
+        self.shapes.append(tuple(OPS[op].out_shape(a, *shapes)))
+        x = self.quants[at[0]]
+        if op == "quantize":
+            y: Quant | None = self.quant()
+        elif x is None or op == "dequantize":
+            y = None
         else:
-            frames = self.rng.integers(0, 256, (count, *shape), np.uint8)
-            x = ((frames - np.float32(frame.mean)) / np.float32(frame.std)).astype(np.float32)
-        return Subject(graphs.separated(self.graph(*outputs)), self.weights, frame or Preprocessing(), x, frames)
+            y = x if "same" in OPS[op].OP.int8 else PROBABILITIES if op == "softmax" else self.quant()
+        self.quants.append(y)
+        n = None if y is None else self._numbers(op, numbers or {}, shapes[0])
+        self.nodes.append((op, at, a, n, self._roles(op, a, shapes[0], n)))
+        return len(self.shapes) - 1
+
+    def _numbers(self, op: str, given: dict[str, int], x: tuple[int, ...]) -> Numbers:
+        rng, uses = self.rng, OPS[op].OP.int8
+        found: dict[str, int] = {}
+        if "bounds" in uses and rng.random() < 0.25:
+            found["lo"], found["hi"] = sorted(int(v) for v in rng.integers(-128, 128, 2))
+        if "shift" in uses:
+            found["shift"] = S = int(rng.integers(1, 25))
+            most = min(1 << 21, 1 << S)
+            found |= {k: int(rng.integers(-most, most + 1)) for k in ("m1", "m2") if k in uses}
+        if "requant" in uses:
+            most = 1 << 23 if op == "mul" else min((1 << 31) - 1, (1 << 33) // (x[0] * x[1]))
+            found["m1"] = int(rng.integers(0, most))
+        if "border" in uses:
+            found["border"] = int(rng.integers(-128, 128))
+        return Numbers(**(found | given))
+
+    def _roles(self, op: str, a: Attrs, x: tuple[int, ...], n: Numbers | None) -> dict[str, np.ndarray]:
+        rng, spec = self.rng, OPS[op].OP
+        if n is None:
+            return {
+                w.name: (np.abs(v) + 0.5 if w.name == "running_var" else v).astype(np.float32)
+                for w in spec.weights
+                if w.needs is None or getattr(a, w.needs)
+                for v in [rng.standard_normal(w.shape(a, x)) / 4]
+            }
+        if op in SUMS:
+            w = rng.integers(-127, 128, spec.weights[0].shape(a, x)).astype(np.int8)
+            if op in ("linear", "conv2d"):
+                O, K = len(w), w[0].size
+            else:
+                O, K = w.shape[-1], w.size // w.shape[-1]
+            spread = 74 * 74 * np.sqrt(K) * (x[2] if op == "embed_projection" else 1)
+            M = (2**31 * 10 ** rng.uniform(0, 2, O) / spread).clip(0, 2**31 - 1).astype(np.int64)
+            B = (rng.standard_normal(O) * spread).clip(-(2**30) + 1, 2**30 - 1).astype(np.int64)
+            return {"weight": w, "bias": B.astype(np.int32), "multiplier": M.astype(np.int32)}
+        if op in ("batchnorm", "prelu"):
+            most = min(1 << 21, 2 << n.shift)
+            M = rng.integers(-most, most + 1, x[-1]).astype(np.int32)
+            far = min(100 << n.shift, (1 << 30) - 1)
+            B = rng.integers(-far, far + 1, x[-1]).astype(np.int32)
+            return {"multiplier": M} | ({"bias": B} if op == "batchnorm" else {})
+        if op == "softmax":
+            return {"table": definition.softmax_table(self.quants[-2])}
+        if spec.int8_layout == "table":
+            return {"table": rng.integers(-128, 128, 256).astype(np.int8)}
+        return {}
+
+    def values(self, x: np.ndarray) -> list[np.ndarray]:
+        """Every tensor for one input, by definition, in its own type."""
+        found = [x]
+        for k, (op, inputs, a, n, roles) in enumerate(self.nodes):
+            xs = [found[i][None] for i in inputs]
+            y = self.quants[k + 1]
+            if op == "linear":
+                xs = [xs[0].reshape(1, *self.shapes[k + 1][:-1], -1)]
+            if y is None and op != "dequantize":
+                names = [p for p in parameters(OPS[op].forward) if p not in ("x", "x2")]
+                out = OPS[op].forward(a, *xs, *(roles.get(p) for p in names))
+            else:
+                quants = [self.quants[i] for i in inputs]
+                out = definition.forward(op, a, n or Numbers(), xs, quants, y, roles)
+            found.append(np.ascontiguousarray(out[0].reshape(self.shapes[k + 1])))
+        return found
+
+    def input(self) -> np.ndarray:
+        if self.quants[0] is None:
+            return self.rng.standard_normal(self.shapes[0]).astype(np.float32)
+        return self.rng.integers(-128, 128, self.shapes[0]).astype(np.int8)
+
+    def model(self, outputs: tuple[int, ...] = (), offsets: dict[int, int] | None = None, golden: int = 0,
+              frame: writer.Preprocessing | None = None, **metadata: Any) -> writer.Model:  # fmt: skip
+        """outputs: tensors; none: the last. offsets: in the arena, where they are not one behind the other."""
+        last = outputs or (len(self.shapes) - 1,)
+        tensors, at = [], 0
+        for i, (shape, q) in enumerate(zip(self.shapes, self.quants, strict=True)):
+            kind, mine = "f32" if q is None else "i8", i > 0 and i not in last
+            place = 0 if not mine else at if offsets is None else offsets[i]
+            tensors.append(writer.TensorRec(shape, kind, place, i == 0, i in last, quant=q))
+            at += -(-tensors[-1].bytes // 16) * 16 * mine
+        ops = []
+        for k, (op, inputs, a, n, roles) in enumerate(self.nodes):
+            i8 = self.quants[k + 1] is not None
+            block = pack_int8.pack(op, a, roles) if i8 else b"" if op == "dequantize" else pack.pack(op, a, roles)
+            ops.append(writer.OpRec(op, inputs, k + 1, a, block, "i8" if i8 and block else "f32", numbers=n))
+        metadata = {"layers": [f"{op}{k}" for k, (op, *_) in enumerate(self.nodes)]} | metadata
+        made = writer.Model(tensors, ops, frame or writer.Preprocessing(), metadata)
+        if not golden:
+            return made
+        xs = [self.input() for _ in range(golden)]
+        runs = [self.values(x) for x in xs]
+        kind = "f32" if self.quants[0] is None else "i8"
+        return writer.Model(tensors, ops, made.preprocessing, metadata, writer.Golden(
+            kind, xs, [tuple(v[t] for t in sorted(last)) for v in runs],
+            [writer.checksums(made, v[1:]) for v in runs]))  # fmt: skip
 
 
-def chain(**more: Any) -> Maker:
-    """A small net of convolutions for 8 x 8 grey pictures, ten classes."""
-    m = Maker((8, 8, 1), **more)
-    m.add("conv2d", out_channels=6, kernel_size=3, padding=1, activation="relu")
-    m.add("maxpool2d", kernel_size=2, stride=2)
-    m.add("depthwise_conv2d", kernel_size=3, padding=1, activation="relu6")
-    m.add("conv2d", out_channels=8, kernel_size=1, activation="relu")
-    m.add("global_avg_pool")
-    m.add("linear", out_features=10)
-    m.add("softmax")
-    return m
-
-
-def everything(seed: int = 0) -> Maker:
-    """Every operator with an int8 form, with branches."""
-    m = Maker((8, 8, 4), seed)
-    a = m.add("conv2d", 0, out_channels=8, kernel_size=3, padding=1, activation="gelu")
-    b = m.add("batchnorm", a, activation="relu")
-    c = m.add("conv2d", b, out_channels=8, kernel_size=3, padding=1, groups=2, activation="leaky_relu")
-    d = m.add("add", a, c, activation="relu")
-    e = m.add("prelu", d)
-    f = m.add("depthwise_conv2d", e, kernel_size=3, padding=1, activation="hard_swish")
-    g = m.add("concat", e, f, axis=2)
-    h = m.add("avgpool2d", g, kernel_size=3, stride=2, padding=1, count_include_pad=0)
-    i = m.add("pad", h, before=[1, 0, 0, 0], after=[0, 1, 0, 0], value=0.5)
-    j = m.add("resize", i, size=[7, 6], mode=1)
-    k = m.add("slice", j, axis=0, begin=1, size=3, step=2)
-    n = m.add("transpose", k, axes=[1, 0, 2, 3])
-    o = m.add("conv2d", n, out_channels=8, kernel_size=1, activation="sigmoid")
-    p = m.add("global_avg_pool", o)
-    q = m.add("mul", m.add("conv2d", n, out_channels=8, kernel_size=1), p)
-    r = m.add("reshape", q, shape=[12, 12, 0, 0])
-    s = m.add("flatten", r)
-    t = m.add("linear", s, out_features=9, activation="tanh")
-    u = m.add("activation", t, activation="silu")
-    v = m.add("unary", u, function=0)
-    m.add("softmax", v)
-    return m
-
-
-def floats(subject: Subject) -> dict[int, np.ndarray]:
-    return run(subject.graph, subject.weights, subject.x)
+def joined(values: list[np.ndarray]) -> bytes:
+    """Outputs as ln_run writes them: each from the next multiple of 4 on; what is between is 0xFF in our drivers."""
+    out = b""
+    for v in values:
+        out += b"\xff" * (-len(out) % 4) + v.tobytes()
+    return out

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from int8_nets import GRAY, Maker, chain, everything, floats
+from int8_graphs import GRAY, Maker, chain, everything, floats
 
 from litenet.exporter import format
 from litenet.exporter.fold import run

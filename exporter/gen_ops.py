@@ -17,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from litenet.trainer.int8 import scheme
+from litenet.trainer.int8.scheme import Quant
 from litenet.trainer.ops import OPS, Attr, Op, activations, make_attrs
 from litenet.trainer.ops.spec import SIZES
 
-from . import format, pack
+from . import format, pack, pack_int8
 
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime_c"
 ATTR_BYTES = 32  # room for attributes in an operator record
@@ -406,12 +408,38 @@ def md_dump() -> str:
     block = pack.pack("linear", a, {"weight": np.array([[1.0, -2.0]]), "bias": np.array([0.5])})
     tensors = [format.TensorRec((2,), input=True), format.TensorRec((1,), output=True)]
     ops = [format.OpRec("linear", inputs=(0,), output=1, attrs=a, weights=block)]
-    data = format.write(format.Model(tensors, ops))
+    return _dumped(format.write(format.Model(tensors, ops)))
+
+
+def md_dump_int8() -> str:
+    """The same model on int8."""
+    a = make_attrs(OPS["linear"].OP, {"out_features": 1, "activation": "relu"})
+    x, y = Quant(1 / 16, 0), Quant(1 / 8, -128)
+    made = scheme.layer(np.array([[1.0, -2.0]]), np.array([0.5]), x, y)
+    roles = {"weight": made.rows, "bias": made.bias, "multiplier": made.multiplier}
+    tensors = [
+        format.TensorRec((2,), "i8", input=True, quant=x),
+        format.TensorRec((1,), "i8", output=True, quant=y),
+    ]
+    lo, hi = scheme.bounds("relu", y)
+    block, numbers = pack_int8.pack("linear", a, roles), scheme.Numbers(lo, hi)
+    ops = [format.OpRec("linear", (0,), 1, a, block, "i8", numbers=numbers)]
+    return _dumped(format.write(format.Model(tensors, ops)))
+
+
+def _dumped(data: bytes) -> str:
     lines = (f"{at:04X}  {data[at : at + 16].hex(' ').upper()}" for at in range(0, len(data), 16))
     return "```\n" + "\n".join(lines) + "\n```"
 
 
-TABLES = {"dump": md_dump, "int8": md_int8, "ops": md_ops, "attributes": md_attributes, "activations": md_activations}
+TABLES = {
+    "dump": md_dump,
+    "dump8": md_dump_int8,
+    "int8": md_int8,
+    "ops": md_ops,
+    "attributes": md_attributes,
+    "activations": md_activations,
+}
 
 
 def format_page(page: str) -> str:

@@ -22,6 +22,7 @@ from .preprocess import Preprocessing
 
 from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
 FLOATS, FLOAT32 = ffi.typeof("float[]"), np.dtype(np.float32)
+BYTES, INT8 = ffi.typeof("int8_t[]"), np.dtype(np.int8)
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
 
 # keys of the metadata
@@ -53,7 +54,8 @@ class Traced(NamedTuple):
 
 
 class InferenceEngine:
-    """engine = InferenceEngine("model.bin"); engine.predict(x) maps float32 to float32.
+    """engine = InferenceEngine("model.bin"); engine.predict(x) maps float32 to float32, also where the model calculates
+    in int8.
 
     model: a path, or the file's bytes. A file is mapped, not read: to replace it, rename a new one over it;
     never write into it while an engine has it open.
@@ -94,11 +96,16 @@ class InferenceEngine:
         self._held: Any = (contents, plan)  # what running calls must keep alive
 
         tensors = [self._tensor(i) for i in range(self._model.tensor_count)]
-        outputs = [_dims(t) for t in tensors if t.is_output]
+        given = [t for t in tensors if t.is_output]
+        outputs = [_dims(t) for t in given]
+        self.input_quant = _quant(tensors[0])  # (scale, zero point) of an int8 input: q stands for scale (q - zero)
+        self.output_quants = [_quant(t) for t in given]  # the same of each output; None of float32
         self.input_shape: tuple[int, ...] = _dims(tensors[0])  # (H, W, C) for pictures; no batch
         self.output_shape: tuple[int, ...] = outputs[0]
         self._outputs = outputs
-        self._plain = len(outputs) == 1
+        self._whole = any(q is not None for q in (self.input_quant, *self.output_quants))
+        self._plain = len(outputs) == 1 and not self._whole
+        self._out_bytes = lib.ln_output_bytes(self._model)
         self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
@@ -106,11 +113,13 @@ class InferenceEngine:
 
     # running
 
-    def predict(self, x) -> Any:
+    def predict(self, x, raw: bool = False) -> Any:
         """The output for one input of input_shape, or for a batch (N, *input_shape). The caller may keep it.
 
         x is float32 and already normalised (predict_image does that for pictures); other number types are
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple.
+        Where the model's input is int8, x may be int8 too and is taken as it is. raw: outputs as the model gives them,
+        int8 where they are, instead of the float32 they stand for.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
             try:
@@ -120,6 +129,8 @@ class InferenceEngine:
             y = np.empty(self.output_shape, FLOAT32)
             self._run(given, from_buffer(FLOATS, y))
             return y
+        if self._whole:
+            return self._predict_whole(x, raw)
         x = self._as_input(x)
         if x.shape == self.input_shape:
             y = np.empty(self._out, np.float32)
@@ -132,33 +143,63 @@ class InferenceEngine:
                 self._run(first + n * self._in, out + n * self._out)
         return self._split(y, (len(x),))
 
+    def _predict_whole(self, x: Any, raw: bool) -> Any:
+        """predict, where something that goes in or comes out is int8."""
+        x = self._as_input(x)
+        one = x.shape == self.input_shape
+        rows = x.reshape(1, *x.shape) if one else x
+        y = np.empty((len(rows), self._out_bytes), np.int8)
+        for n, row in enumerate(rows):
+            self._run(from_buffer(self._entered(row)), from_buffer(BYTES, y[n]))
+        parts, at = [], 0
+        for shape, q in zip(self._outputs, self.output_quants, strict=True):
+            size = prod(shape) * (1 if q else 4)
+            values = y[:, at : at + size]
+            at += -(-size // 4) * 4
+            if q is None:
+                values = np.ascontiguousarray(values).view(np.float32)
+            elif not raw:
+                values = _reals(values, q)
+            parts.append(values.reshape(shape if one else (len(rows), *shape)))
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _entered(self, row: np.ndarray) -> np.ndarray:
+        """One input in the type the model takes."""
+        if self.input_quant is None or row.dtype == INT8:
+            return np.ascontiguousarray(row)
+        q = np.empty(self.input_shape, np.int8)
+        self._call(lib.ln_quantize_input, from_buffer(FLOATS, np.ascontiguousarray(row)), from_buffer(q))
+        return q
+
     def predict_image(self, pixels: np.ndarray, layout: str | None = None) -> Any:
         """As predict, for a picture of any size: uint8 (H, W, C). layout names the channels ("rgb", ...);
         without it 1, 2, 3 and 4 channels are gray, gray_alpha, bgr and bgra, as OpenCV has them."""
         return self.predict(self.prepare(pixels, layout))
 
     def prepare(self, pixels: np.ndarray, layout: str | None = None) -> np.ndarray:
-        """The picture as this model's input: float32 of input_shape."""
+        """The picture as this model's input: float32 (or int8, where the model takes that) of input_shape."""
         if self.preprocessing is None:
             raise ModelError(
                 f"{self.name} takes {_shape_text(self.input_shape)}, not a picture; "
                 "give the values to InferenceEngine.predict."
             )
         pixels, code = preprocess.as_pixels(pixels, layout)
-        x = np.empty(self.input_shape, np.float32)
+        x = np.empty(self.input_shape, np.float32 if self.input_quant is None else np.int8)
         height, width = pixels.shape[:2]
-        buffers = ffi.from_buffer("uint8_t[]", pixels), ffi.from_buffer(FLOATS, x)
+        buffers = ffi.from_buffer("uint8_t[]", pixels), ffi.from_buffer(x)
         preprocess.check(self._call(lib.ln_preprocess, buffers[0], height, width, code, buffers[1]))
         return x
 
     def trace(self, x) -> list[Traced]:
-        """Run one input and keep what every operator gives, in order."""
+        """Run one input and keep what every operator gives, in order: float32, also what int8 stands for."""
         found: list[Traced] = []
 
         def keep(index: int, data: Any, microseconds: float) -> None:
             layer = self.layers[index]
-            array = np.empty(layer.shape, np.float32)
+            q = self._quants[index]
+            array = np.empty(layer.shape, np.float32 if q is None else np.int8)
             ffi.memmove(ffi.from_buffer(array), data, array.nbytes)
+            array = array if q is None else _reals(array, q)
             found.append(Traced(layer.name, layer.op, layer.shape, array, microseconds))
 
         self._run_each(x, keep)
@@ -172,7 +213,7 @@ class InferenceEngine:
 
     def selftest(self) -> None:
         """Run the file's golden inputs; ModelError names the first operator that gives something else."""
-        x, out = np.empty(self._in, np.float32), np.empty(self._out, np.float32)
+        x, out = np.empty(self._in, np.float32), np.empty(self._out, np.float32)  # int8 needs less
         buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, out)
         pair = self._take_arena()
 
@@ -242,6 +283,15 @@ class InferenceEngine:
             )
         return found
 
+    @cached_property
+    def _quants(self) -> list[tuple[float, int] | None]:
+        """Of each operator's output."""
+        op, found = ffi.new("ln_op *"), []
+        for index in range(self._model.op_count):
+            self._call(lib.ln_get_op, index, op)
+            found.append(_quant(self._tensor(op.output)))
+        return found
+
     @property
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the model, and where it comes from."""
@@ -303,9 +353,9 @@ class InferenceEngine:
         x = self._as_input(x)
         if x.shape != self.input_shape:
             raise ModelError(f"{self.name}: give one input of shape {self.input_shape}, not a batch {x.shape}.")
-        y, watch = np.empty(self._out, np.float32), _Watch(after)
+        y, watch = np.empty(self._out_bytes, np.int8), _Watch(after)
         pair, handle = self._take_arena(), ffi.new_handle(watch)
-        buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
+        buffers = ffi.from_buffer(self._entered(x)), ffi.from_buffer(y)
         watch.since = perf_counter()
         status = self._call(lib.ln_run_each, pair[1], self._arena_bytes, *buffers, lib.litenet_after_op, handle)
         self._arenas.append(pair)
@@ -323,6 +373,7 @@ class InferenceEngine:
     def _as_input(self, x: Any) -> np.ndarray:
         """x as contiguous float32 of input_shape, or of that with a batch in front."""
         want = self.input_shape
+        steps = self.input_quant is not None and getattr(x, "dtype", None) == INT8
         if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.shape == want:
             return x
         try:
@@ -332,7 +383,7 @@ class InferenceEngine:
                     f"{self.name}: predict takes normalised float32 values, not uint8; "
                     "use predict_image for a picture, or x.astype('float32')."
                 )
-            given = np.ascontiguousarray(given, np.float32).reshape(given.shape)
+            given = np.ascontiguousarray(given, np.int8 if steps else np.float32).reshape(given.shape)
         except (TypeError, ValueError):
             raise ModelError(
                 f"{self.name}: the input is not an array of numbers; expected float32 of shape {want}."
@@ -402,6 +453,16 @@ def _explain(model: Any) -> str:
     text = ffi.new("char[]", 1024)
     lib.ln_explain(model, text, len(text))
     return ffi.string(text).decode("utf-8", "replace")
+
+
+def _quant(tensor: Any) -> tuple[float, int] | None:
+    """(scale, zero point) of an int8 tensor."""
+    return (tensor.scale, tensor.zero_point) if DTYPES[tensor.dtype] == "int8" else None
+
+
+def _reals(values: np.ndarray, q: tuple[float, int]) -> np.ndarray:
+    """float32: what int8 values stand for."""
+    return np.float32(q[0]) * (values.astype(np.int32) - q[1]).astype(np.float32)
 
 
 def _dims(tensor: Any) -> tuple[int, ...]:

@@ -41,14 +41,14 @@ class Net:
         else:
             y = x if "same" in OPS[op].OP.int8 else PROBABILITIES if op == "softmax" else self.quant()
         self.quants.append(y)
-        roles = self._roles(op, a, shapes[0], y is not None)
-        self.nodes.append((op, at, a, None if y is None else self._numbers(op, numbers or {}, shapes[0]), roles))
+        n = None if y is None else self._numbers(op, numbers or {}, shapes[0])
+        self.nodes.append((op, at, a, n, self._roles(op, a, shapes[0], n)))
         return len(self.shapes) - 1
 
     def _numbers(self, op: str, given: dict[str, int], x: tuple[int, ...]) -> Numbers:
         rng, uses = self.rng, OPS[op].OP.int8
         found: dict[str, int] = {}
-        if "bounds" in uses and rng.random() < 0.5:
+        if "bounds" in uses and rng.random() < 0.25:
             found["lo"], found["hi"] = sorted(int(v) for v in rng.integers(-128, 128, 2))
         if "shift" in uses:
             found["shift"] = S = int(rng.integers(1, 25))
@@ -61,9 +61,9 @@ class Net:
             found["border"] = int(rng.integers(-128, 128))
         return Numbers(**(found | given))
 
-    def _roles(self, op: str, a: Attrs, x: tuple[int, ...], i8: bool) -> dict[str, np.ndarray]:
+    def _roles(self, op: str, a: Attrs, x: tuple[int, ...], n: Numbers | None) -> dict[str, np.ndarray]:
         rng, spec = self.rng, OPS[op].OP
-        if not i8:
+        if n is None:
             return {
                 w.name: (np.abs(v) + 0.5 if w.name == "running_var" else v).astype(np.float32)
                 for w in spec.weights
@@ -81,8 +81,10 @@ class Net:
             B = (rng.standard_normal(O) * spread).clip(-(2**30) + 1, 2**30 - 1).astype(np.int64)
             return {"weight": w, "bias": B.astype(np.int32), "multiplier": M.astype(np.int32)}
         if op in ("batchnorm", "prelu"):
-            M = rng.integers(-(1 << 21), (1 << 21) + 1, x[-1]).astype(np.int32)
-            B = rng.integers(1 - (1 << 30), 1 << 30, x[-1]).astype(np.int32)
+            most = min(1 << 21, 2 << n.shift)
+            M = rng.integers(-most, most + 1, x[-1]).astype(np.int32)
+            far = min(100 << n.shift, (1 << 30) - 1)
+            B = rng.integers(-far, far + 1, x[-1]).astype(np.int32)
             return {"multiplier": M} | ({"bias": B} if op == "batchnorm" else {})
         if op == "softmax":
             return {"table": definition.softmax_table(self.quants[-2])}

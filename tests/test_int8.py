@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reader
-from c_jobs import BUILDS, MACHINES, Job, run
+from c_jobs import BUILDS, Job, run
 from int8_nets import Net, joined
 from test_c_ops import EDGES, random_case
 
@@ -81,7 +81,8 @@ def random_net(seed: int) -> tuple[Net, None, tuple[int, ...]]:
     if net.quants[0] is None:
         net.add("quantize")
     width = int(rng.choice([4, 8, 20, 33]))
-    a = net.add("conv2d", out_channels=width, kernel_size=3, padding=1, stride=int(rng.integers(1, 3)), activation="relu")
+    stride = int(rng.integers(1, 3))
+    a = net.add("conv2d", out_channels=width, kernel_size=3, padding=1, stride=stride, activation="relu")
     b = net.add("depthwise_conv2d", kernel_size=3, padding=1, activation="relu6")
     b = net.add("conv2d", out_channels=width, kernel_size=1)
     both = net.add("add", a, b, activation="relu")
@@ -124,3 +125,13 @@ def near(j: Job, got: bytes) -> bool:
         return False
     apart = np.frombuffer(got, np.int8).astype(int) - np.frombuffer(j.want.tobytes(), np.int8)
     return j.what.startswith("net") and np.abs(apart).max() <= 4
+
+
+@pytest.mark.parametrize("name", [*NAMES, "nets"])
+def test_the_pages_reader_gives_them_too(name):
+    for j in nets() if name == "nets" else jobs(name):
+        f = reader.read(j.model)
+        each = reader.run_each(f, j.x)
+        got = joined([each[t.first] for t in f.tensors if t.flags == 2])
+        assert got == j.want.tobytes() or near(j, got), j.what
+        reader.selftest(f)

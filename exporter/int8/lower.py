@@ -150,8 +150,8 @@ class _Lowering:
             H, W, _ = self.graph.tensors[node.inputs[0]].shape
             return {}, Numbers(m1=scheme.multiplier(ratios[0] / (H * W)))
         if node.op == "batchnorm":
-            scale, shift = batchnorm_affine(node, self.given)
-            ms, bs, S = scheme.rescaling(list(scale * ratios[0]), list(shift / qy.scale))
+            scale, offset = batchnorm_affine(node, self.given)
+            ms, bs, S = scheme.rescaling(list(scale * ratios[0]), list(offset / qy.scale))
             lo, hi = scheme.bounds(a.activation, qy)
             return {"multiplier": np.array(ms, np.int32), "bias": np.array(bs, np.int32)}, Numbers(lo, hi, S)
         if node.op == "prelu":

@@ -24,16 +24,35 @@ void ln_step_int8(const ln_step *s, const ln_work *work, const float *x, float *
 
 /* ---- the frame: the image with a border of its zero point, so that a window sees no edge */
 
+static void fill(int8_t *to, int8_t value, size_t n)
+{
+#if defined(__GNUC__)
+    __builtin_memset(to, value, n);
+#else
+    for (size_t k = 0; k < n; k++) to[k] = value;
+#endif
+}
+
+static void copy(int8_t *to, const int8_t *from, size_t n)
+{
+#if defined(__GNUC__)
+    __builtin_memcpy(to, from, n);
+#else
+    for (size_t k = 0; k < n; k++) to[k] = from[k];
+#endif
+}
+
 /* n numbers from `from`, or where that is NULL of value z, to number `at` of the frame */
 static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *from, int8_t z, size_t n)
 {
+    const int product = q->product.O > 0; /* else the frame is one of plain int8 */
     int16_t *wide = (int16_t *)frame + at;
     int8_t *narrow = (int8_t *)frame + at;
-    if (from && q->wide == q->kernels->widens) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
+    if (from && product) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
+    else if (from) copy(narrow, from, n);
     else if (q->wide)
         for (size_t k = 0; k < n; k++) wide[k] = z;
-    else
-        for (size_t k = 0; k < n; k++) narrow[k] = from ? from[k] : z;
+    else fill(narrow, product && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
 }
 
 static const void *framed(const ln_step *s, const ln_work *work, const int8_t *x)
@@ -165,7 +184,7 @@ void ln_step_int8_maxpool(const ln_step *s, const ln_work *work, const float *x,
             const int32_t left = j * g->sw - g->left;
             const ln_taps v = ln_taps_inside(left, 1, g->kw, g->W);
             const int8_t *first = image + (size_t)(top + u.first) * line + (size_t)(left + v.first) * C;
-            for (size_t k = 0; k < C; k++) to[k] = first[k];
+            copy(to, first, C);
             for (int32_t a = 0; a < u.end - u.first; a++)
                 for (int32_t b = a == 0; b < v.end - v.first; b++)
                     kernels->most(first + (size_t)a * line + (size_t)b * C, to, C);

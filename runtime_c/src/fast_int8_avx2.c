@@ -57,16 +57,20 @@ INLINE __m256i requant(__m256i a, __m256i m)
     return _mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xAA);
 }
 
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
-INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+INLINE void store_held(__m256i a, __m256i b, ln_quantum q, int8_t *y)
 {
-    const __m256i z = _mm256_set1_epi32(q.z);
-    const __m256i a = _mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s), p->bias[0]), p->scale[0]), z);
-    const __m256i b = _mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s + 8), p->bias[1]), p->scale[1]), z);
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
     __m128i r = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     r = _mm_min_epi8(_mm_max_epi8(r, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
     _mm_storeu_si128((__m128i *)(void *)y, r);
+}
+
+/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
+INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+{
+    const __m256i z = _mm256_set1_epi32(q.z);
+    store_held(_mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s), p->bias[0]), p->scale[0]), z),
+               _mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s + 8), p->bias[1]), p->scale[1]), z), q, y);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -101,6 +105,20 @@ INLINE void dw_store(int32_t *to, dw_sums s)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, s.part[0]);
     _mm256_storeu_si256((__m256i *)(void *)(to + 8), s.part[1]);
+}
+
+/* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
+INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+{
+    const __m256i rest = _mm256_set1_epi32(c), z = _mm256_set1_epi32(q.z);
+    const __m128i by = _mm_cvtsi32_si128((int)shift);
+    store_held(_mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[0], rest), by), z),
+               _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[1], rest), by), z), q, y);
+}
+
+INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
+{
+    return (dw_pair){{_mm256_set1_epi32(two), _mm256_set1_epi32(two)}};
 }
 
 #define DW_PIXEL __m128i

@@ -7,7 +7,7 @@
  *     DOT(s,w,x)           s with the products of the OUTS x 4 weights at w and x added
  *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
- *     LIFTS, WIDENS        1: x is taken as x + 128; x and weights are 16-bit numbers
+ *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers
  *     byte                 what x and weights are in memory: int8_t or int16_t
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
@@ -140,7 +140,6 @@ typedef int32_t v16i __attribute__((vector_size(64)));
 #define GET(v, p) __builtin_memcpy(&(v), p, sizeof(v))
 #define PUT(p, v) __builtin_memcpy(p, &(v), sizeof(v))
 #define LARGER(v, a) v = ((v) & ((v) > (a))) | ((a) & ~((v) > (a)))
-#define SMALLER(v, a) v = ((v) & ((v) < (a))) | ((a) & ~((v) < (a)))
 
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
@@ -323,22 +322,22 @@ static void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
 
 /* ---- the rest */
 
+#ifndef TWO_PRODUCTS
+INLINE dw_sums two_products(DW_PIXEL a, DW_PIXEL b, int16_t m1, int16_t m2)
+{
+    const dw_pair m = dw_twice((int32_t)((uint32_t)(uint16_t)m2 << 16 | (uint16_t)m1));
+    return dw_dot(DW_ZERO, dw_side_by_side(a, b), m);
+}
+#endif
+
+/* Factors of 16 bits, as the exporter's are, have vectors. */
 static void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
                  ln_quantum q)
 {
-    const v16i lo = (v16i){0} + q.lo, hi = (v16i){0} + q.hi;
+    const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
     size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        v16b x1, x2;
-        GET(x1, a + i);
-        GET(x2, b + i);
-        v16i v = __builtin_convertvector(x1, v16i) * m1 + __builtin_convertvector(x2, v16i) * m2 + c;
-        v = (v >> (int32_t)shift) + q.z;
-        LARGER(v, lo);
-        SMALLER(v, hi);
-        x1 = __builtin_convertvector(v, v16b);
-        PUT(y + i, x1);
-    }
+    for (; small && i + 16 <= n; i += 16)
+        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
     for (; i < n; i++) {
         const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
         y[i] = (int8_t)(v < q.lo ? q.lo : v > q.hi ? q.hi : v);
@@ -385,6 +384,16 @@ static void copy8(const int8_t *x, void *y, size_t n)
         PUT(to + i, w);
     }
     for (; i < n; i++) to[i] = x[i];
+#elif LIFTS
+    uint8_t *to = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v;
+        GET(v, x + i);
+        v ^= -128;
+        PUT(to + i, v);
+    }
+    for (; i < n; i++) to[i] = (uint8_t)(x[i] ^ -128);
 #else
     __builtin_memcpy(y, x, n);
 #endif

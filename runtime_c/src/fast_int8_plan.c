@@ -84,6 +84,11 @@ static void prepare_weights(ln_builder *b, ln_step *s, ln_int8_step *q, uint32_t
     q->product.bias = bias;
 }
 
+static int copies(const ln_int8 *kernels) /* do their products read x in another form? */
+{
+    return kernels->lifts || kernels->widens;
+}
+
 static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
 {
     const ln_tensor *x = &s->call.in[0], *y = &s->call.out;
@@ -100,7 +105,7 @@ static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->rows = x->elements / K;
     g.H = g.C = 1;
     g.W = (int32_t)x->elements;
-    if ((q->kernels->widens || K % 4) && !frame(s, q, &g, 1, g.W, q->kernels->widens, 4)) return;
+    if ((copies(q->kernels) || K % 4) && !frame(s, q, &g, 1, g.W, q->kernels->widens, 4)) return;
     prepare_weights(b, s, q, K);
     s->run = ln_step_int8_product;
 }
@@ -116,7 +121,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1; /* pixels that the window sees */
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
     const int inside = g.top == 0 && g.left == 0 && down <= g.H && right <= g.W;
-    const int copied = !inside || q->kernels->widens || taken % 4;
+    const int copied = !inside || copies(q->kernels) || taken % 4;
     const size_t line = (size_t)(copied ? right : g.W) * (size_t)g.C;
     ln_product8 *p = &q->product;
 

@@ -52,8 +52,8 @@ typedef struct ln_depthwise8 {
 
 typedef struct ln_int8 {
     const char *name;
-    uint32_t lifts;        /* 1: x is taken as x + 128, so biases are less 128 times the sum of the weights */
-    uint32_t widens;       /* 1: x is int16_t, and so are the weights; steps count numbers, not bytes */
+    uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
+    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                     uint32_t panel, uint32_t panel_end);
@@ -67,7 +67,7 @@ typedef struct ln_int8 {
     void (*most)(const int8_t *x, int8_t *y, size_t n);
     /* sum[i] += x[i] */
     void (*sum)(const int8_t *x, int32_t *sum, size_t n);
-    /* y[i] = x[i]; y is of the type that the product reads */
+    /* x as products read it */
     void (*copy)(const int8_t *x, void *y, size_t n);
 } ln_int8;
 

@@ -62,16 +62,22 @@ INLINE __m128i requant(__m128i a, __m128i m)
     return _mm_sub_epi32(r, _mm_and_si128(_mm_srai_epi32(a, 31), _mm_add_epi32(m, m)));
 }
 
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
-INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+INLINE void store_held(const __m128i *r, ln_quantum q, int8_t *y)
 {
-    const __m128i z = _mm_set1_epi32(q.z), lo = _mm_set1_epi16((int16_t)q.lo), hi = _mm_set1_epi16((int16_t)q.hi);
-    __m128i r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = _mm_add_epi32(requant(_mm_add_epi32(four_at(s + 4 * i), p->bias[i]), p->scale[i]), z);
+    const __m128i lo = _mm_set1_epi16((int16_t)q.lo), hi = _mm_set1_epi16((int16_t)q.hi);
     const __m128i a = _mm_min_epi16(_mm_max_epi16(_mm_packs_epi32(r[0], r[1]), lo), hi);
     const __m128i b = _mm_min_epi16(_mm_max_epi16(_mm_packs_epi32(r[2], r[3]), lo), hi);
     _mm_storeu_si128((__m128i *)(void *)y, _mm_packs_epi16(a, b));
+}
+
+/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
+INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
+{
+    const __m128i z = _mm_set1_epi32(q.z);
+    __m128i r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm_add_epi32(requant(_mm_add_epi32(four_at(s + 4 * i), p->bias[i]), p->scale[i]), z);
+    store_held(r, q, y);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -109,6 +115,20 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 INLINE void dw_store(int32_t *to, dw_sums s)
 {
     for (int i = 0; i < 4; i++) _mm_storeu_si128((__m128i *)(void *)(to + 4 * i), s.part[i]);
+}
+
+/* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
+INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+{
+    const __m128i rest = _mm_set1_epi32(c), z = _mm_set1_epi32(q.z), by = _mm_cvtsi32_si128((int)shift);
+    for (int i = 0; i < 4; i++) s.part[i] = _mm_add_epi32(_mm_sra_epi32(_mm_add_epi32(s.part[i], rest), by), z);
+    store_held(s.part, q, y);
+}
+
+INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
+{
+    const __m128i v = _mm_set1_epi32(two);
+    return (dw_pair){{v, v, v, v}};
 }
 
 #define DW_PIXEL __m128i

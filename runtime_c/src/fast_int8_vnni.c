@@ -17,10 +17,10 @@ typedef int8_t byte;
 #define VECTORS 4
 #define TILE_PANELS 4
 #define TILES8(T) \
-    T(1, 1) T(4, 1) T(8, 1) T(1, 2) T(4, 2) T(8, 2) T(1, 4) T(4, 4) T(6, 4)
+    T(1, 1) T(4, 1) T(12, 1) T(1, 2) T(4, 2) T(8, 2) T(1, 4) T(4, 4) T(6, 4)
 typedef __m512i va, vx;
 #define ZERO _mm512_setzero_si512()
-#define SPLAT4(p) _mm512_xor_si512(_mm512_set1_epi32(word_at(p)), _mm512_set1_epi8(-128))
+#define SPLAT4(p) _mm512_set1_epi32(word_at(p))
 #define DOT(s, w, x) _mm512_dpbusd_epi32(s, x, _mm512_loadu_si512(w))
 #define FOLD(to, s, v)                                                  \
     do {                                                                \
@@ -45,6 +45,12 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
     return (pv){_mm512_loadu_si512(bias), m, _mm512_srli_epi64(m, 32)};
 }
 
+INLINE void store_held(__m512i v, ln_quantum q, int8_t *y)
+{
+    const __m128i b = _mm_max_epi8(_mm512_cvtsepi32_epi8(v), _mm_set1_epi8((int8_t)q.lo));
+    _mm_storeu_si128((__m128i *)(void *)y, _mm_min_epi8(b, _mm_set1_epi8((int8_t)q.hi)));
+}
+
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels. With the sum doubled the result is the upper
  * half of a product of 64 bits. */
 INLINE void put_vector(__m512i s, const pv *p, ln_quantum q, int8_t *y)
@@ -54,9 +60,7 @@ INLINE void put_vector(__m512i s, const pv *p, ln_quantum q, int8_t *y)
     const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(a, p->even), half);
     const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(a, 32), p->odd), half);
     const __m512i r = _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xF5);
-    __m128i b = _mm512_cvtsepi32_epi8(r);
-    b = _mm_min_epi8(_mm_max_epi8(b, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
-    _mm_storeu_si128((__m128i *)(void *)y, b);
+    store_held(r, q, y);
 }
 
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
@@ -91,6 +95,18 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 INLINE void dw_store(int32_t *to, dw_sums s)
 {
     _mm512_storeu_si512(to, s);
+}
+
+/* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
+INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+{
+    const __m512i v = _mm512_sra_epi32(_mm512_add_epi32(s, _mm512_set1_epi32(c)), _mm_cvtsi32_si128((int)shift));
+    store_held(_mm512_add_epi32(v, _mm512_set1_epi32(q.z)), q, y);
+}
+
+INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
+{
+    return _mm512_set1_epi32(two);
 }
 
 #define DW_PIXEL __m128i

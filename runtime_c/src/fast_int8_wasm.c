@@ -48,6 +48,12 @@ INLINE v128_t requant(v128_t a, v128_t m)
     return wasm_i32x4_shuffle(low, high, 1, 3, 5, 7);
 }
 
+INLINE void store_held(const v128_t *r, ln_quantum q, int8_t *y)
+{
+    const v128_t b = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(r[0], r[1]), wasm_i16x8_narrow_i32x4(r[2], r[3]));
+    wasm_v128_store(y, wasm_i8x16_min(wasm_i8x16_max(b, wasm_i8x16_splat((int8_t)q.lo)), wasm_i8x16_splat((int8_t)q.hi)));
+}
+
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
@@ -55,8 +61,7 @@ INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
     v128_t r[4];
     for (int i = 0; i < 4; i++)
         r[i] = wasm_i32x4_add(requant(wasm_i32x4_add(wasm_v128_load(s + 4 * i), p->bias[i]), p->scale[i]), z);
-    const v128_t b = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(r[0], r[1]), wasm_i16x8_narrow_i32x4(r[2], r[3]));
-    wasm_v128_store(y, wasm_i8x16_min(wasm_i8x16_max(b, wasm_i8x16_splat((int8_t)q.lo)), wasm_i8x16_splat((int8_t)q.hi)));
+    store_held(r, q, y);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -89,6 +94,20 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 INLINE void dw_store(int32_t *to, dw_sums s)
 {
     for (int i = 0; i < 4; i++) wasm_v128_store(to + 4 * i, s.part[i]);
+}
+
+/* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
+INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+{
+    const v128_t rest = wasm_i32x4_splat(c), z = wasm_i32x4_splat(q.z);
+    for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_add(wasm_i32x4_shr(wasm_i32x4_add(s.part[i], rest), shift), z);
+    store_held(s.part, q, y);
+}
+
+INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
+{
+    const v128_t v = wasm_i32x4_splat(two);
+    return (dw_pair){{v, v, v, v}};
 }
 
 #define DW_PIXEL v128_t

@@ -1,14 +1,15 @@
 """int8 models through the Python engine and edge-infer: the same calls, the same answers as the definition."""
 
 import json
-from dataclasses import replace
 
 import bins
 import numpy as np
 import pytest
-from int8_nets import Net
+from bins import RGB
+from int8_nets import STEPS as X
+from int8_nets import Net, picture_model, pictures
 
-from litenet.exporter.format import Golden, Preprocessing, checksums, write
+from litenet.exporter.format import write
 from litenet.pyruntime import InferenceEngine
 from litenet.pyruntime.answers import answer, unknown
 from litenet.pyruntime.cli import main
@@ -17,38 +18,13 @@ from litenet.pyruntime.explain import explainer
 from litenet.trainer.int8 import ops
 from litenet.trainer.int8.scheme import Numbers, Quant, picture
 
-RGB = Preprocessing("bilinear", "crop", "rgb", "never", mean=(120.0, 115.0, 100.0), std=(60.0, 58.0, 62.0))
-X = Quant(1 / 32, 3)
-
-
-def net():
-    """Pictures of 12 x 10 colours to four scores, int8 from end to end."""
-    made = Net((12, 10, 3), X, seed=5)
-    wide = {"lo": -128, "hi": 127}
-    made.add("conv2d", out_channels=6, kernel_size=3, stride=2, activation="relu", numbers=wide)
-    made.add("global_avg_pool", numbers=wide)
-    made.add("linear", out_features=4, numbers=wide)
-    return made
-
-
-def model(made, **metadata):
-    """The file, with golden frames."""
-    rng = np.random.default_rng(1)
-    frames = rng.integers(0, 256, (2, *made.shapes[0]), np.uint8)
-    plain = made.model(frame=RGB, **metadata)
-    P, Q = picture(RGB.mean, RGB.std, made.quants[0])
-    runs = [made.values(ops.frame(f[None], P, Q)[0]) for f in frames]
-    golden = Golden("frame", list(frames), [(v[-1],) for v in runs], [checksums(plain, v[1:]) for v in runs])
-    return write(replace(plain, golden=golden))
-
-
 META = {"labels": ["ant", "bee", "cat", "dog"], "loss": "cross_entropy", "name": "little"}
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("int8") / "little.bin"
-    path.write_bytes(model(net(), **META))
+    path.write_bytes(picture_model(pictures(), **META))
     return path
 
 
@@ -58,7 +34,7 @@ def engine(path):
 
 
 def test_predict_takes_floats_or_steps_and_gives_floats_or_steps(engine):
-    made, rng = net(), np.random.default_rng(2)
+    made, rng = pictures(), np.random.default_rng(2)
     x = rng.standard_normal((3, 12, 10, 3)).astype(np.float32) * 3
     q = ops.quantize(Numbers(), x, X)
     want = np.stack([made.values(one)[-1] for one in q])
@@ -100,7 +76,7 @@ def test_every_set_of_kernels_passes_the_self_test(path, kernels):
 
 
 def test_trace_gives_what_the_numbers_stand_for(engine):
-    made = net()
+    made = pictures()
     x = made.input()
     for t, q, value in zip(engine.trace(x), made.quants[1:], made.values(x)[1:], strict=True):
         assert t.array.tobytes() == ops.dequantize(value, q).tobytes()
@@ -120,11 +96,11 @@ def test_one_wrong_golden_value_fails_the_self_test(path):
 
 
 def test_a_margin_is_taken_between_the_numbers_that_steps_stand_for():
-    made = net()
+    made = pictures()
     step = made.quants[-1].scale
     y = np.array([0, 3 * step, step, 0], np.float32)
     for margin, want in ((1.9 * step, False), (2.1 * step, True)):
-        e = InferenceEngine(model(made, **META, unknown={"margin": margin}))
+        e = InferenceEngine(picture_model(made, **META, unknown={"margin": margin}))
         assert unknown(e, y) is want
         assert answer(e, "x", y, 0.0, 2)["label"] == ("unknown" if want else "bee")
 
@@ -163,7 +139,7 @@ def test_every_command_takes_int8_models(flag, path, tmp_path, capsys):
 
 def test_explain_follows_int8_weights_back(engine):
     """The map of a net and of the floats it stands for are near."""
-    x = net().input()
+    x = pictures().input()
     heat = explainer(engine).of(x, 1)
     weights = engine.trace(x)
     W = _linear_as_floats()
@@ -173,7 +149,7 @@ def test_explain_follows_int8_weights_back(engine):
 
 
 def _linear_as_floats():
-    made = net()
+    made = pictures()
     roles, x, y = made.nodes[2][4], made.quants[2], made.quants[3]
     return roles["weight"] * (roles["multiplier"][:, None] * y.scale / x.scale / 2**31)
 

@@ -178,6 +178,10 @@ ln_status ln_preprocess_bytes(const ln_preprocessing *p, const uint8_t *pixels, 
                               int layout, uint8_t *frame, uint32_t frame_height, uint32_t frame_width);
 void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elements, float *x);
 
+/* The second for a model, whose input may also be int8: then x = (pixel * P + Q) >> 16 with the file's whole numbers, and
+ * x may be where the frame is. m is open and takes pictures. */
+void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x);
+
 /* Run the golden inputs stored in the file and compare every operator with what the exporter saw. On
  * LN_SELFTEST_FAILED or LN_NOT_FINITE, m->record is the first operator that differs and ln_explain says how; m stays
  * open. x has ln_input_bytes, out ln_output_bytes: scratch space of the caller's, as for ln_run. */

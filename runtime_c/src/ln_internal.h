@@ -103,9 +103,6 @@ static inline void ln_get_rules(const uint8_t *b, ln_preprocessing *p)
     }
 }
 
-/* The last step of preprocessing, by the rules of the model's file; x, for int8, may be the frame. */
-void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x);
-
 /* Geometry of the golden section: `inputs` times input, output and operator values after `fixed` bytes. */
 typedef struct ln_golden {
     uint64_t fixed, each;   /* bytes before the first golden input; bytes of one */

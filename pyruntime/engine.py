@@ -117,13 +117,13 @@ class InferenceEngine:
 
     # running
 
-    def predict(self, x) -> Any:
+    def predict(self, x, raw: bool = False) -> Any:
         """The output for one input of input_shape, or for a batch (N, *input_shape). The caller may keep it.
 
         x is float32 and already normalised (predict_image does that for pictures); other number types are
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple. Where the
         input is int8, float32 is rounded to its steps, and int8 is taken as it is (prepare gives that); outputs of int8
-        come as the float32 they stand for.
+        come as the float32 they stand for, or with `raw` as they are.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
             try:
@@ -133,11 +133,7 @@ class InferenceEngine:
             y = np.empty(self.output_shape, FLOAT32)
             self._run(given, from_buffer(FLOATS, y))
             return y
-        return self._answers(self._as_input(x), raw=False)
-
-    def predict_raw(self, x) -> Any:
-        """As predict, with outputs in the model's own types: int8 stays int8."""
-        return self._answers(self._as_input(x), raw=True)
+        return self._answers(self._as_input(x), raw)
 
     def _answers(self, x: np.ndarray, raw: bool) -> Any:
         """x: as _as_input gives it."""

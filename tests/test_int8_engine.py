@@ -41,12 +41,12 @@ def test_predict_takes_floats_or_steps_and_gives_floats_or_steps(engine):
     y = made.quants[-1]
     assert (engine.input_dtype, engine.output_dtypes) == ("int8", ["int8"])
     for given in (x, q, x.astype(np.float64)):
-        got = engine.predict_raw(given)
+        got = engine.predict(given, raw=True)
         assert got.dtype == np.int8 and got.tobytes() == want.tobytes()
         real = engine.predict(given)
         assert real.dtype == np.float32 and real.tobytes() == ops.dequantize(want, y).tobytes()
     assert engine.predict(q[1]).tolist() == engine.predict(q)[1].tolist()
-    assert engine.predict_raw(np.empty((0, 12, 10, 3), np.float32)).shape == (0, 4)
+    assert engine.predict(np.empty((0, 12, 10, 3), np.float32), raw=True).shape == (0, 4)
 
 
 def test_values_that_no_step_stands_for_become_the_nearest(engine):
@@ -54,7 +54,7 @@ def test_values_that_no_step_stands_for_become_the_nearest(engine):
     x[0, 0] = [np.nan, np.inf, -np.inf]
     q = np.full((12, 10, 3), 3, np.int8)
     q[0, 0] = [3, 127, -128]
-    assert engine.predict_raw(x).tolist() == engine.predict_raw(q).tolist()
+    assert engine.predict(x, raw=True).tolist() == engine.predict(q, raw=True).tolist()
 
 
 def test_a_picture_becomes_the_input_in_whole_numbers(engine):
@@ -113,7 +113,7 @@ def test_int8_and_floats_side_by_side_are_outputs_of_their_own():
     e = InferenceEngine(write(made.model((a, b, c), golden=2)))
     e.selftest()
     x = made.input()
-    values, raw = made.values(x), e.predict_raw(x)
+    values, raw = made.values(x), e.predict(x, raw=True)
     assert [r.dtype.name for r in raw] == ["int8", "float32", "int8"]
     assert all(r.tobytes() == values[t].tobytes() for r, t in zip(raw, (a, b, c), strict=True))
     real = e.predict(np.stack([x, x]))
@@ -166,4 +166,4 @@ def test_float_models_have_float_types():
     e = InferenceEngine(bins.mlp().bytes())
     assert (e.input_dtype, e.output_dtypes, e.layers[0].dtype) == ("float32", ["float32"], "float32")
     assert e.predict(np.ones(4, np.int8)).tolist() == e.predict(np.ones(4)).tolist()
-    assert e.predict_raw(np.ones(4)).tolist() == e.predict(np.ones(4)).tolist()
+    assert e.predict(np.ones(4), raw=True).tolist() == e.predict(np.ones(4)).tolist()

@@ -1,9 +1,9 @@
 """Bias correction: rounded weights and inputs move a layer's mean; its bias can move it back.
 
 The mean of what a layer gives before its activation is linear in the mean of what its weights see, so both are known
-from one pass over the samples, float beside int8: delta[o] = w[o] . m + b[o] - s[o] (q[o] . k + B[o]), m the mean of each
-float input of the sum, k that of each int8 one, s the unit of the sum. Layers are put right in order, each on what the
-ones before it give by then.
+from one pass over the samples, float beside int8: delta[o] = w[o] . m + b[o] - s[o] (q[o] . k + B[o]), m the mean of
+each float input of the sum, k that of each int8 one, s the unit of the sum. Layers are put right in order, each on what
+the ones before it give by then.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def load(net: Stored, source: Source | None, data: str | None, count: int, seed:
     photos = PhotoOptions(**(known.get("photos") or {}))
     frame = Frame(net.graph.input_shape, wishes(net.frame), tuple(labels) if labels else None)
     try:
-        splits = open_source(wanted, photos=photos, frame=frame, cache=cache)
+        splits = open_source(wanted, photos=photos, frame=frame, cache=None if cache is None else Path(cache))
     except UserError as error:
         if data is not None:
             raise
@@ -144,8 +145,8 @@ def fault(of: Samples, net: Stored, source: Source | None, classes: int, right: 
     least = max(1.5 / classes, 0.5 * known if isinstance(known, (int, float)) else 0.0) if classes > 1 else 0.0
     if right is not None and len(of) >= 4 * classes and right < min(least, 0.9):
         return (
-            f"{of.what}: the float net itself is right on only {100 * right:.1f} % of them, so they come in otherwise than "
-            "in training (range, colour order, classes)"
+            f"{of.what}: the float net itself is right on only {100 * right:.1f} % of them, so they come in otherwise "
+            "than in training (range, colour order, classes)"
         )
     return None
 

@@ -37,14 +37,15 @@ class Histogram:
 
 def observe(graph: Graph, weights: Weights, x: np.ndarray, groups: Mapping[int, int]) -> dict[int, Histogram]:
     """By root of a group: what its tensors held while the float net ran on x. Two passes: ends, then counts."""
-    lo, hi, counts = dict.fromkeys(groups.values(), 0.0), dict.fromkeys(groups.values(), 0.0), {}
+    lo, hi = dict.fromkeys(groups.values(), 0.0), dict.fromkeys(groups.values(), 0.0)
+    counts: dict[int, np.ndarray] = {}
     for t, values in _passes(graph, weights, x):
         r = groups[t]
         lo[r], hi[r] = min(lo[r], float(values.min())), max(hi[r], float(values.max()))
     for t, values in _passes(graph, weights, x):
         r = groups[t]
-        if hi[r] > lo[r]:
-            counts[r] = counts.get(r, 0) + np.histogram(values, BINS, (lo[r], hi[r]))[0]
+        if hi[r] > lo[r]:  # numpy refuses an empty range
+            counts[r] = counts.get(r, np.int64(0)) + np.histogram(values, BINS, (lo[r], hi[r]))[0]
     return {r: Histogram(lo[r], hi[r], counts.get(r, np.zeros(BINS, np.int64))) for r in lo}
 
 
@@ -101,16 +102,20 @@ METHODS: dict[str, Callable[[Histogram], Range]] = {
 }  # fmt: skip
 
 
-def ranges(histograms: Mapping[int, Histogram]) -> dict[str, dict[int, Range]]:
-    """Every method's range of every group."""
-    return {name: {r: cut(h) for r, h in histograms.items()} for name, cut in METHODS.items()}
+def ranges(histograms: Mapping[int, Histogram], groups: Mapping[int, int]) -> dict[str, dict[int, Range]]:
+    """Every method's range of every tensor: that of its group."""
+    found = {}
+    for name, cut in METHODS.items():
+        own = {r: cut(h) for r, h in histograms.items()}
+        found[name] = {t: own[r] for t, r in groups.items()}
+    return found
 
 
 def assign(
     graph: Graph, weights: Weights, chosen: Mapping[int, Range], floats: Collection[str], fixed: Mapping[int, Quant]
 ) -> dict[int, Quant]:
-    """A scale for every tensor from the range of its group: wide enough for the multipliers of what is int8; softmax's
-    output has its own, and fixed ones (by tensor) stand."""
+    """A scale for every tensor from the range of its group's root: wide enough for the multipliers of what is int8;
+    softmax's output has its own, and fixed ones (by tensor) stand."""
     groups = tied(graph, floats)
     found = {r: scheme.asymmetric(*chosen[r]) for r in set(groups.values())}
     for n in graph.nodes:

@@ -8,7 +8,7 @@ multiplications, not seconds, so that the same samples give the same file on eve
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from .ranges import BATCH, METHODS, Range, assign, observe, ranges
 LEAST_GAIN = 0.05  # decibels a change must bring
 WORK = 150e9  # multiplications that one search may take
 FEWEST, MOST = 16, 256  # samples a trial looks at
+CANDIDATES, MOST_FREED = 6, 8  # layers that are tried as floats in one round; and that become such in all
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Choice:
-    """weights: as given, or equalised. methods and chosen: the range of each group of tensors, and how it was found.
+    """weights: as given, or equalised. methods and chosen: the range of each tensor, and how it was found.
     corrections: added to biases. floats: nodes that stay float32."""
 
     weights: Weights
@@ -100,7 +101,7 @@ class Trials:
 
     def __init__(self, of: Subject):
         self.of, self.want = of, float_scores(of)
-        self.score = -math.inf
+        self.score, self.got = -math.inf, self.want
         self.choice: Choice | None = None
         self.net: Net | None = None
         self.tensors: dict[int, np.ndarray] = {}
@@ -111,10 +112,11 @@ class Trials:
         net = choice.net(self.of)
         tensors = self.outputs(net)
         found = [nets.real(net, t, tensors[t]) for t in score_tensors(net.graph)]
-        score = decibels(self.want, np.concatenate([y.reshape(len(y), -1) for y in found], 1))
+        got = np.concatenate([y.reshape(len(y), -1) for y in found], 1)
+        score = decibels(self.want, got)
         self.tried += 1
         if score >= self.score + gain or self.choice is None:
-            self.score, self.choice, self.net, self.tensors = score, choice, net, tensors
+            self.score, self.got, self.choice, self.net, self.tensors = score, got, choice, net, tensors
         return score
 
     def outputs(self, net: Net) -> dict[int, np.ndarray]:
@@ -153,6 +155,14 @@ class Found:
     trials: Trials
 
 
+def given(of: Subject, floats: Collection[str]) -> Found:
+    """No search: every scale that training had is in of.fixed, and the weights are its own."""
+    chosen = dict.fromkeys(range(len(of.graph.tensors)), (0.0, 0.0)) | {t: q.range for t, q in of.fixed.items()}
+    trials = Trials(of.first(samples_for(of.graph, len(of.x))))
+    choice = Choice(of.weights, dict.fromkeys(of.fixed, "trained"), chosen, frozenset(floats))
+    return Found(choice, trials.try_out(choice), 1, [("as trained", trials.score)], trials)
+
+
 def samples_for(graph: Graph, available: int) -> int:
     """How many samples a trial looks at, so that trying every range of every tensor stays within WORK."""
     macs = max(sum(graph.macs(n) for n in graph.nodes), 1)
@@ -171,7 +181,7 @@ def search(of: Subject, floats: Collection[str]) -> Found:
     every = [(False, of.weights)] + ([(True, other)] if other is not None else [])
     cuts: dict[bool, dict[str, dict[int, Range]]] = {}
     for is_equalised, weights in every:
-        cuts[is_equalised] = ranges(observe(of.graph, weights, of.x, groups))
+        cuts[is_equalised] = ranges(observe(of.graph, weights, of.x, groups), groups)
         for name, chosen in cuts[is_equalised].items():
             chosen = _picture_range(of, groups, chosen)
             choice = Choice(weights, dict.fromkeys(chosen, name), chosen, apart, {}, is_equalised)
@@ -186,22 +196,52 @@ def search(of: Subject, floats: Collection[str]) -> Found:
     return Found(trials.choice, trials.score, trials.tried, tries, trials)
 
 
+def quants_of(graph: Graph, weights: Weights, x: np.ndarray, floats: Collection[str]) -> dict[int, Quant]:
+    """A scale for every tensor, by the method that is best for the whole net: what training with whole numbers begins
+    with. x: float32, as the net takes it."""
+    of = Subject(graph, weights, Preprocessing(), x, None)
+    groups = tied(graph, floats)
+    trials = Trials(of.first(samples_for(graph, len(x))))
+    for name, chosen in ranges(observe(graph, weights, x, groups), groups).items():
+        trials.try_out(Choice(weights, dict.fromkeys(chosen, name), chosen, frozenset(floats)))
+    assert trials.choice is not None
+    return assign(graph, weights, trials.choice.chosen, floats, {})
+
+
 def _picture_range(of: Subject, groups: Mapping[int, int], chosen: dict[int, Range]) -> dict[int, Range]:
     """A picture's bytes are 256 steps already: its range is theirs, whatever the samples hold."""
     if of.frames is None or of.frame.color == "none":
         return chosen
     ends = [((0 - m) / s, (255 - m) / s) for m, s in zip(of.frame.mean, of.frame.std, strict=True)]
-    return chosen | {groups[of.graph.input]: (min(lo for lo, _ in ends), max(hi for _, hi in ends))}
+    whole = min(lo for lo, _ in ends), max(hi for _, hi in ends)
+    return chosen | {t: whole for t, r in groups.items() if r == groups[of.graph.input]}
 
 
 def _each_group(of: Subject, trials: Trials, cuts: dict[str, dict[int, Range]], groups: Mapping[int, int]) -> None:
     """Each group of tensors in turn by every other method."""
     for r in sorted({groups[n.output] for n in of.graph.nodes}):
+        members = [t for t, root in groups.items() if root == r]
         for name, chosen in cuts.items():
             best = trials.choice
             assert best is not None
             if chosen[r] != best.chosen[r]:
-                trials.try_out(replace(best, methods=best.methods | {r: name}, chosen=best.chosen | {r: chosen[r]}))
+                methods = best.methods | dict.fromkeys(members, name)
+                trials.try_out(replace(best, methods=methods, chosen=best.chosen | dict.fromkeys(members, chosen[r])))
+
+
+def free(trials: Trials, lost: Callable[[np.ndarray], float], allowed: float, wholes: Sequence[str]) -> list[str]:
+    """While the best loses more than `allowed` (lost: of its scores, (N, all)), the layer becomes float that brings the
+    scores nearest; of `wholes`, its int8 layers from the noisiest on, the first few are tried. Their names."""
+    freed: list[str] = []
+    while len(freed) < MOST_FREED and lost(trials.got) > allowed:
+        best, before = trials.choice, trials.score
+        assert best is not None
+        for name in [n for n in wholes if n not in best.floats][:CANDIDATES]:
+            trials.try_out(replace(best, floats=best.floats | {name}))
+        if trials.score == before or trials.choice is None:
+            break
+        freed += sorted(trials.choice.floats - best.floats)
+    return freed
 
 
 def _biases(trials: Trials) -> float | None:

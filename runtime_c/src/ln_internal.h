@@ -52,7 +52,12 @@ enum {
     LN_MAX_ELEMENTS = 0x3FFFFFFF, /* of one tensor: its bytes fit 32 bits */
     LN_FLAG_INPUT = 1,
     LN_FLAG_OUTPUT = 2,
-    LN_FEATURE_F16 = 1 /* feature bit: some weights are float16 */
+    LN_FEATURE_F16 = 1, /* feature bit: some weights are float16 */
+#ifdef LN_WITH_F16
+    LN_KNOWN_FEATURES = LN_FEATURE_F16
+#else
+    LN_KNOWN_FEATURES = 0
+#endif
 };
 
 static inline uint32_t ln_tensor_record(const ln_model *m, uint32_t index) /* offset in the file */
@@ -66,7 +71,11 @@ static inline uint32_t ln_op_record(const ln_model *m, uint32_t index)
 }
 
 /* Note in m why it is refused; returns status. */
+#ifndef LN_TERSE
 ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, uint64_t found, uint64_t expected);
+#else /* the status alone, which ln_open notes */
+#define ln_fail(m, status, record, at, found, expected) ((void)sizeof((at) + (found) + (expected)), (status))
+#endif
 
 /* What a file without our magic is: one of LN_IS_..., or LN_NOT_LITENET. */
 ln_status ln_sniff(const uint8_t *b, size_t len);

@@ -5,7 +5,7 @@
 #include "ln_lanes.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
 
 enum { NEAREST = 0 };                          /* mode */
 enum { HALF_PIXEL = 0, ASYMMETRIC = 1 };       /* coordinates */

@@ -91,7 +91,7 @@ def has_compiler(cpu: str) -> bool:
 
 def from_table(cpu: str, needs: Sequence[str]) -> Code | None:
     """Added up from chip_code.json: within a few percent of what a compiler gives."""
-    table = json.loads(TABLE.read_text(encoding="utf-8")).get("code", {}).get(cpu)
+    table = json.loads(TABLE.read_text(encoding="utf-8")).get(cpu)
     if table is None or any(need not in table["needs"] for need in needs):
         return None
     base: dict[str, int] = dict(table["base"]["symbols"])
@@ -284,13 +284,12 @@ def measure(cpu: str) -> dict:
 
 def main() -> int:
     table = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-    code = table.setdefault("code", {})
     for cpu, (compiler, *_) in CPUS.items():
         if not has_compiler(cpu):
             print(f"{cpu}: {compiler} is not installed; its rows stay as they are", file=sys.stderr)
             continue
-        code[cpu] = measure(cpu)
-        print(f"{cpu}: {len(code[cpu]['needs'])} rows")
+        table[cpu] = measure(cpu)
+        print(f"{cpu}: {len(table[cpu]['needs'])} rows")
     TABLE.write_text(json.dumps(table, indent=0, sort_keys=True) + "\n", encoding="utf-8")
     return 0
 

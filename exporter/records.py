@@ -6,9 +6,12 @@ import struct
 from dataclasses import dataclass
 from math import prod
 
+from litenet.pyruntime.chip_file import identity, stripped
 from litenet.trainer.ops import OPS, activations
 
 from .format import OP_BYTES, TENSOR_BYTES
+
+__all__ = ["OpOf", "Program", "TensorOf", "identity", "read", "stripped"]
 
 ELEMENT_BYTES = {0: 4, 1: 2, 2: 1, 3: 1, 4: 4}  # by the number of the element type
 TYPE_NAMES = {0: "F32", 1: "F16", 2: "I8", 3: "U8", 4: "I32"}
@@ -101,33 +104,3 @@ def _op(r: bytes) -> OpOf:
     return OpOf(
         OP_NAMES[number], ACT_NAMES[act], tuple(inputs[:count]), output, dtype, size, (scratch_at, scratch)
     )
-
-
-def stripped(data: bytes, golden: bool = False) -> bytes:
-    """The same model without metadata, and without golden section unless asked for: what a chip needs. Weights and
-    program stay where they are."""
-    import zlib
-
-    at, size = struct.unpack_from("<II", data, 64)
-    body = data[128 : at + size]
-    header = bytearray(data[:128])
-    struct.pack_into("<IIII", header, 72, 0, 0, 0, 0)
-    if golden:
-        golden_at, golden_bytes = struct.unpack_from("<II", data, 80)
-        if golden_bytes:
-            body += bytes(-len(body) % 64)
-            struct.pack_into("<II", header, 80, 128 + len(body), golden_bytes)
-            body += data[golden_at : golden_at + golden_bytes]
-    struct.pack_into("<I", header, 8, 128 + len(body))
-    struct.pack_into("<I", header, 16, zlib.crc32(body))
-    struct.pack_into("<I", header, 12, 0)
-    struct.pack_into("<I", header, 12, zlib.crc32(bytes(header)))
-    return bytes(header) + body
-
-
-def identity(data: bytes) -> int:
-    """CRC-32 of weights and program: the same for a model with and without metadata and golden inputs."""
-    import zlib
-
-    at, size = struct.unpack_from("<II", data, 64)
-    return zlib.crc32(data[128 : at + size])

@@ -18,8 +18,10 @@
  * makes ln_run several times faster.
  *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
- * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
- * file then takes ten times as long.
+ * What a .bin holds, byte by byte, is described in FORMAT.md. For chips there are three switches:
+ *     -DLN_SMALL                    code and stack for size: 12 KB less flash; the results are the same bits
+ *     -DLN_TERSE                    a refusal is a status and nothing more; there is no ln_explain
+ *     -DLN_OPS_HEADER='"model.h"'   only what that model needs is built; edge-export writes the header
  */
 #ifndef LITENET_H
 #define LITENET_H

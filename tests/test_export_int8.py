@@ -62,7 +62,8 @@ def test_the_file_is_whole_numbers_as_right_as_float_and_a_quarter_of_the_size(d
         assert found["accuracy"] == [round(r / len(test.y), 5) for r in right]
         assert two.metadata["parity"]["same_bytes"] is True
         assert two.metadata["layers"] == one.metadata["layers"]
-        assert sum(layer.weights_bytes for layer in two.layers) < 0.27 * sum(layer.weights_bytes for layer in one.layers)
+        big, small = (sum(layer.weights_bytes for layer in engine.layers) for engine in (one, two))
+        assert small < 0.27 * big
         assert two.info["arena_bytes"] * 4 == one.info["arena_bytes"]
 
 
@@ -118,9 +119,10 @@ def test_bad_samples_are_recognised(digits):
 
 def test_bad_samples_stop_the_export(digits, tmp_path, capsys):
     test, out = read_digits(tuple("0123456789")).test, tmp_path / "bad.bin"
+    threes = test.x[test.y == 3]
     cases = {
         "few": (test.x[:10], test.y[:10], "too few"),
-        "class": (np.repeat(test.x[test.y == 3], 3, 0), np.full(3 * (test.y == 3).sum(), 3), "all are of one class (3)"),
+        "class": (np.repeat(threes, 3, 0), np.full(3 * len(threes), 3), "all are of one class (3)"),
         "floats": (test.x.astype(np.float32) / 255, test.y, "this net takes pictures: bytes from 0 to 255"),
         "inverted": (255 - test.x, (test.y + 5) % 10, "the float net itself is right on only"),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
 from litenet.trainer.int8 import net as nets
 from litenet.trainer.int8.net import Net
+from litenet.trainer.int8.scheme import Quant
 from litenet.trainer.memory import bytes_text
 
 from .. import binary, device, format
@@ -54,10 +55,19 @@ def convert(net: Stored, source: Source | None, where: str, out: Path, options: 
     yield from (f"  {line}" for line in doubts)
 
     subject = search.Subject(graph, net.weights, net.frame, data.calibration.x, data.calibration.frames)
-    yield f"calibrating with {data.calibration.what} ..."
-    found = search.search(subject, floats)
+    own = None if source is None else source.int8
+    if own is not None:
+        weights, meta = own
+        used = {graph.tensors[t].name: t for t in (graph.input, *(n.output for n in graph.nodes))}
+        fixed = {used[k]: Quant(float(s), int(z)) for k, (s, z) in meta["quants"].items() if k in used}
+        subject = replace(subject, weights=net.weights | weights, fixed=fixed)
+        yield f"scales as trained; {data.calibration.what} ..."
+        found = search.given(subject, sorted({*floats, *meta["float"]}))
+    else:
+        yield f"calibrating with {data.calibration.what} ..."
+        found = search.search(subject, floats)
     table = layers.layers(found.trials)
-    if not options.every:
+    if not options.every and own is None:
         lost = _lost(found.trials, data.calibration, classes)
         allowed = max(options.max_loss / 2, 150 / len(found.trials.want))
         if search.free(found.trials, lost, allowed, layers.noisiest(table)):

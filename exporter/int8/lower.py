@@ -62,7 +62,7 @@ def lower(
     """graph: activations apart (graphs.separated). quants: of every tensor. floats: names of nodes that stay float32;
     between both worlds stand quantize and dequantize. corrections: added to biases, in real units, by node. The input
     is int8 where nothing but whole numbers reads it."""
-    made = _Lowering(graph, weights, quants, floats, corrections or {})
+    made = Lowering(graph, weights, quants, floats, corrections or {})
     for node in joined(graph, floats).nodes:
         made.add(node, node.name in floats)
     for t in graph.outputs:
@@ -75,7 +75,9 @@ def lower(
     return Net(done, made.quants, made.numbers, made.weights, picture)
 
 
-class _Lowering:
+class Lowering:
+    """Builds the net node by node. `whole` alone also serves training, which has a new set of weights each step."""
+
     def __init__(self, graph, weights, quants, floats, corrections):
         self.graph, self.given, self.wanted, self.corrections = graph, weights, quants, corrections
         self.tensors: list[Tensor] = list(graph.tensors)

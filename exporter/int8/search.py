@@ -155,6 +155,14 @@ class Found:
     trials: Trials
 
 
+def given(of: Subject, floats: Collection[str]) -> Found:
+    """No search: every scale that training had is in of.fixed, and the weights are its own."""
+    chosen = dict.fromkeys(range(len(of.graph.tensors)), (0.0, 0.0)) | {t: q.range for t, q in of.fixed.items()}
+    trials = Trials(of.first(samples_for(of.graph, len(of.x))))
+    choice = Choice(of.weights, dict.fromkeys(of.fixed, "trained"), chosen, frozenset(floats))
+    return Found(choice, trials.try_out(choice), 1, [("as trained", trials.score)], trials)
+
+
 def samples_for(graph: Graph, available: int) -> int:
     """How many samples a trial looks at, so that trying every range of every tensor stays within WORK."""
     macs = max(sum(graph.macs(n) for n in graph.nodes), 1)
@@ -186,6 +194,18 @@ def search(of: Subject, floats: Collection[str]) -> Found:
         tries.append(("biases corrected", found))
     assert trials.choice is not None
     return Found(trials.choice, trials.score, trials.tried, tries, trials)
+
+
+def quants_of(graph: Graph, weights: Weights, x: np.ndarray, floats: Collection[str]) -> dict[int, Quant]:
+    """A scale for every tensor, by the method that is best for the whole net: what training with whole numbers begins
+    with. x: float32, as the net takes it."""
+    of = Subject(graph, weights, Preprocessing(), x, None)
+    groups = tied(graph, floats)
+    trials = Trials(of.first(samples_for(graph, len(x))))
+    for name, chosen in ranges(observe(graph, weights, x, groups), groups).items():
+        trials.try_out(Choice(weights, dict.fromkeys(chosen, name), chosen, frozenset(floats)))
+    assert trials.choice is not None
+    return assign(graph, weights, trials.choice.chosen, floats, {})
 
 
 def _picture_range(of: Subject, groups: Mapping[int, int], chosen: dict[int, Range]) -> dict[int, Range]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ EPILOG = """examples:
   edge-export runs/mnist_cnn/last.npz -o mnist_cnn.bin --fp16
   edge-export --config mnist_cnn.json --weights best.npz -o mnist_cnn.bin
   edge-export mnist_cnn.bin -o mnist_cnn.onnx
+  edge-export mnist_cnn.bin -o mnist_cnn.h --board rp2040
   edge-export face.onnx -o face.bin --mean 127 --std 128
   edge-export person.tflite -o person.bin --input-range 0,1 --labels classes.txt
   edge-export runs/mnist_cnn -o mnist_cnn.bin --int8
@@ -43,8 +46,10 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give a run folder or a checkpoint, or --config with --weights")
     if options.source is not None and options.weights is not None:
         parser.error("SOURCE and --weights both name weights; give one")
+    if options.out is None and options.board is None:
+        parser.error("give -o FILE, or --board to see whether a model fits one")
     try:
-        writer = WRITERS.get(options.out.suffix.lower())
+        writer = _fit if options.out is None else WRITERS.get(options.out.suffix.lower())
         if writer is None:
             raise UserError(
                 f"-o {options.out}: a name that ends in {' or '.join(WRITERS)} is expected.\n"
@@ -57,8 +62,10 @@ def main(argv: list[str] | None = None) -> int:
         given = [f"--{name.replace('_', '-')}" for name in INT8_ONLY if getattr(options, name) not in (None, False)]
         if given and options.int8 is None:
             raise UserError(f"{', '.join(given)}: only with --int8.")
-        if options.int8 is not None and (options.fp16 or options.out.suffix.lower() != ".bin"):
-            raise UserError("--int8 makes a .bin of whole numbers: it goes with no --fp16 and no other kind of file.")
+        if options.int8 is not None and (options.fp16 or writer is _write_onnx):
+            raise UserError("--int8 makes a model of whole numbers: it goes with no --fp16, and not to ONNX.")
+        if options.with_golden and options.out is not None and options.out.suffix.lower() != ".h":
+            raise UserError("--with-golden: only for C headers; a .bin has golden inputs unless --no-golden is given.")
         writer(options)
     except UserError as error:
         print(f"edge-export: {error}", file=sys.stderr)
@@ -73,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     what = "a run folder (its best checkpoint), a checkpoint .npz, a model .onnx or .tflite, or a .bin"
     parser.add_argument("source", nargs="?", help=what)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="what to write, such as net.bin")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="what to write: net.bin, net.onnx or net.h")
     parser.add_argument("--config", metavar="BLUEPRINT", help="the blueprint, for weights that come without one")
     parser.add_argument("--weights", metavar="NPZ", help="the weights, with --config")
     parser.add_argument("--fp16", action="store_true", help="store weights in half precision: half the size")
@@ -90,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--max-loss", type=float, metavar="X",
                        help="points of accuracy that int8 may lose, else nothing is written (default 1)")  # fmt: skip
     group.add_argument("--force", action="store_true", help="write in spite of the loss, or of doubtful samples")
+    chips = parser.add_argument_group("for microcontrollers", "see docs/microcontrollers.md")
+    chips.add_argument("--board", metavar="NAME", help="show what it takes of this board; refuse if it does not fit")
+    chips.add_argument("--with-golden", action="store_true", help="keep the self-test in a C header")
     group = parser.add_argument_group("for .onnx and .tflite models", "what the file does not say; see docs/import.md")
     group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one a line")
     group.add_argument("--color", choices=("rgb", "bgr", "gray"), help="what the net takes (default rgb, or gray)")
@@ -126,15 +136,8 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _import(options: argparse.Namespace) -> None:
-    from .imported import Options, convert
-
-    given = {name: getattr(options, name) for name in IMPORT_ONLY}
-    for line in convert(Path(options.source), options.out, Options(options.fp16, not options.no_golden, **given)):
-        print(line)
-
-
-def _write_int8(options: argparse.Namespace) -> None:
+def _int8_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
+    """Write the .bin `out` in whole numbers; yields the lines of the report."""
     from .int8.export import Options, convert
 
     source, net, where = _float_net(options)
@@ -146,8 +149,7 @@ def _write_int8(options: argparse.Namespace) -> None:
         every=options.int8 == MIXED[1], data_dir=options.data_dir, force=options.force, golden=not options.no_golden,
         **{k: v for k, v in given.items() if v is not None},
     )  # fmt: skip
-    for line in convert(net, source, where, options.out, chosen):
-        print(line, flush=True)
+    return convert(net, source, where, out, chosen)
 
 
 def _float_net(options: argparse.Namespace) -> tuple[Source | None, Stored, str]:
@@ -169,18 +171,20 @@ def _float_net(options: argparse.Namespace) -> tuple[Source | None, Stored, str]
     return source, unpacked(source), source.where
 
 
-def _write_bin(options: argparse.Namespace) -> None:
+def _bin_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
+    """Write the .bin `out`; yields the lines of the report."""
     if options.int8 is not None:
-        _write_int8(options)
-        return
+        return _int8_lines(options, out)
     if options.source is not None and Path(options.source).suffix.lower() in FOREIGN:
-        _import(options)
-        return
+        from .imported import Options, convert
+
+        given = {name: getattr(options, name) for name in IMPORT_ONLY}
+        return convert(Path(options.source), out, Options(options.fp16, not options.no_golden, **given))
     from .binary import export
 
-    for line in export(
+    return export(
         options.source,
-        options.out,
+        out,
         config=options.config,
         weights=options.weights,
         half=options.fp16,
@@ -188,7 +192,48 @@ def _write_bin(options: argparse.Namespace) -> None:
         data_dir=options.data_dir,
         samples=options.samples,
         golden=not options.no_golden,
-    ):
+    )
+
+
+def _write_bin(options: argparse.Namespace) -> None:
+    if options.board is None:
+        for line in _bin_lines(options, options.out):
+            print(line, flush=True)
+        return
+    data = _fit(options)
+    write_atomically(options.out, lambda file: file.write(data))
+
+
+def _model_bytes(options: argparse.Namespace) -> bytes:
+    """The .bin that is given, or would be made of what is given; its report is printed."""
+    from .c_array import bin_bytes
+
+    if options.int8 is None and options.source is not None and Path(options.source).suffix.lower() == ".bin":
+        return bin_bytes(Path(options.source))
+    name = f"{options.out.stem if options.out else 'model'}.bin"
+    with tempfile.TemporaryDirectory() as folder:
+        for line in _bin_lines(options, Path(folder) / name):
+            print(line.replace(f"{Path(folder) / name}", name))
+        return (Path(folder) / name).read_bytes()
+
+
+def _fit(options: argparse.Namespace) -> bytes:
+    """The model, if it fits the board; its report is printed."""
+    data = _model_bytes(options)
+    if options.board is not None:
+        from .boards import check
+
+        for line in check(options.board, data, options.with_golden):
+            print(line)
+    return data
+
+
+def _write_h(options: argparse.Namespace) -> None:
+    from . import c_array
+
+    data = _fit(options)
+    source = options.source or options.config or "model"
+    for line in c_array.write(data, options.out, str(source), options.with_golden):
         print(line)
 
 
@@ -202,4 +247,4 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 FOREIGN = (".onnx", ".tflite")
 MIXED = ("mixed", "all")
-WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {".bin": _write_bin, ".onnx": _write_onnx}
+WRITERS: dict[str, Callable[[argparse.Namespace], Any]] = {".bin": _write_bin, ".onnx": _write_onnx, ".h": _write_h}

@@ -325,7 +325,8 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
     given, y = [model.tensors[k] for k in rec.inputs], model.tensors[rec.output]
     format_int8.check_types(name, op, [x.dtype for x in given], y.dtype)
     if y.dtype == "i8":
-        layout, types = op.int8_layout.replace("-", "none"), ("i8",) if op.int8_layout != "-" else ("f32",)
+        layout = op.int8_layout.replace("-", "none")
+        types: tuple[str, ...] = ("i8",) if layout != "none" else ("f32",)
         if activation not in ("none", "relu", "relu6") and rec.op != "activation":
             raise ValueError(f"{name} cannot have activation {activation!r} in int8: make it an operator of its own")
     else:
@@ -422,7 +423,7 @@ def _padded(values: np.ndarray, dtype: str) -> bytes:
         raise ValueError("golden: a value is not finite (NaN or infinity)")
     if dtype == "i8" and np.asarray(values).dtype != np.int8:
         raise ValueError(f"golden: an int8 output has type {np.asarray(values).dtype}; int8 is expected")
-    data = np.asarray(values).astype({"f32": "<f4", "i8": np.int8, "frame": np.uint8}[dtype]).tobytes()
+    data = np.asarray(values).astype({"f32": "<f4", "i8": "<i1", "frame": "<u1"}[dtype]).tobytes()
     return data.ljust(-(-len(data) // 4) * 4, b"\0")
 
 

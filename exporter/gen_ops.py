@@ -3,8 +3,8 @@
     python -m litenet.exporter.gen_ops            # write the generated files (make gen)
     python -m litenet.exporter.gen_ops --check    # exit 1 and name those that are stale
 
-Generated: runtime_c/src/ln_ops.h, ln_ops.c, ln_ops.def and ln_ops_i8.def, and the tables of runtime_c/FORMAT.md that
-stand between `<!-- generated NAME begin -->` and `<!-- generated NAME end -->`. An operator that is absent at
+Generated: runtime_c/src/ln_ops.h, ln_ops.c, ln_ops.def, ln_ops_i8.def and ln_with.h, and the tables of
+runtime_c/FORMAT.md between `<!-- generated NAME begin -->` and `<!-- generated NAME end -->`. An operator that is absent at
 inference (`training_only`) reserves its number here and appears nowhere else.
 """
 
@@ -70,6 +70,8 @@ HEADER = """\
 
 #include <stdint.h>
 
+#include "ln_with.h"
+
 enum {{ /* operators; a number is never reused{reserved} */
 {ops}
     LN_OP_END = {end}
@@ -101,7 +103,8 @@ typedef struct ln_op_facts {{
     uint16_t int8;          /* LN_INT8_*; 0: it has no int8 form */
 }} ln_op_facts;
 
-const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator has this number */
+const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator of this build has this number */
+int ln_has_activation(uint32_t id);       /* 1: this build has the activation */
 
 /* One attribute, for messages: where it stands among the 32 bytes, and its range. */
 typedef struct ln_attr {{
@@ -139,8 +142,10 @@ const ln_op_facts *ln_facts(uint32_t id)
     return NULL;
 }}
 
+#ifndef LN_TERSE
 static const ln_attr ATTRS[] = {{
 {attrs}
+    {{"", LN_OP_END, 0, 0, 0, 0, 0, 0.0f, 0.0f}},
 }};
 
 const ln_attr *ln_attr_of(uint32_t id, uint32_t index)
@@ -149,6 +154,7 @@ const ln_attr *ln_attr_of(uint32_t id, uint32_t index)
         if (ATTRS[i].op == id && ATTRS[i].index == index) return &ATTRS[i];
     return NULL;
 }}
+#endif
 
 const char *ln_op_name(uint32_t id)
 {{
@@ -185,6 +191,16 @@ static int reals(const uint8_t *p, int count, float lo, float hi, float *to)
 }}
 
 {decoders}
+int ln_has_activation(uint32_t id)
+{{
+    switch (id) {{
+    case LN_ACT_NONE:
+{has_acts}
+        return 1;
+    }}
+    return 0;
+}}
+
 int ln_attrs_check(uint32_t id, const uint8_t *attrs)
 {{
     union {{
@@ -199,9 +215,8 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs)
 
 DEF = """\
 /* {note}
- * LN_OP(id, NAME, name, n_inputs, inplace_mask): define it, include this file, and it is undefined again.
- * -DLN_WITHOUT_RESIZE leaves that operator out of a build, and so on for all that importers alone make: files that
- * use it are refused. */
+ * LN_OP(id, NAME, name, n_inputs, inplace_mask): define it, include this file, and it is undefined again. Operators
+ * that the build leaves out (ln_with.h) are not listed. */
 {rows}
 #undef LN_OP
 """
@@ -209,9 +224,30 @@ DEF = """\
 DEF_I8 = """\
 /* {note}
  * LN_OP_I8(id, NAME, name): the operators that also run on int8 tensors, by ln_<name>_i8_run.
- * -DLN_WITHOUT_LINEAR_I8 leaves that form out of a build, and so on; -DLN_WITHOUT_I8 all of them. */
+ * Operators that the build leaves out (ln_with.h) are not listed, and none without LN_WITH_I8. */
 {rows}
 #undef LN_OP_I8
+"""
+
+WITH = """\
+/* {note}
+ * What a build has: LN_WITH_<OPERATOR>, LN_WITH_ACT_<ACTIVATION>, LN_WITH_F16 for half weights, and
+ * LN_WITH_F32 and LN_WITH_I8 for tensors of these types. All, unless
+ *   -DLN_WITHOUT_RESIZE leaves that one out, and so on; or
+ *   -DLN_OPS_HEADER='"model.h"' names a header that edge-export wrote: then what its model needs, and nothing else.
+ * Files that use what was left out are refused when they are opened. */
+#ifndef LN_WITH_H
+#define LN_WITH_H
+
+#ifdef LN_OPS_HEADER
+#define LN_ASKS_FOR_OPS
+#include LN_OPS_HEADER
+#undef LN_ASKS_FOR_OPS
+#else
+{rows}
+#endif
+
+#endif
 """
 
 
@@ -267,7 +303,18 @@ def c_decoder(op: Op) -> str:
 
 def optional(op: Op, text: str) -> str:
     """Lines that a build may leave out."""
-    return f"#ifndef LN_WITHOUT_{op.name.upper()}\n{text}\n#endif" if op.imported else text
+    return f"#ifdef LN_WITH_{op.name.upper()}\n{text}\n#endif"
+
+
+def with_names() -> list[str]:
+    """What a build has or leaves out: LN_WITH_ and LN_WITHOUT_ stand before these."""
+    acts = [f"ACT_{name.upper()}" for name, number in activations.IDS.items() if number]
+    return [op.name.upper() for op in FILE_OPS] + acts + ["F16", "F32", "I8"]
+
+
+def c_with() -> str:
+    rows = (f"#ifndef LN_WITHOUT_{name}\n#define LN_WITH_{name}\n#endif" for name in with_names())
+    return WITH.format(note=NOTE, rows="\n".join(rows))
 
 
 def int8_bits(op: Op) -> int:
@@ -278,14 +325,12 @@ def int8_bits(op: Op) -> int:
 
 
 def c_def_i8() -> str:
-    rows = []
-    for op in FILE_OPS:
-        if op.int8 is not None and not op.crosses:
-            name = op.name.upper()
-            left_out = [f"LN_WITHOUT_{name}"] * op.imported + ["LN_WITHOUT_I8", f"LN_WITHOUT_{name}_I8"]
-            test = " && ".join(f"!defined({macro})" for macro in left_out)
-            rows.append(f"#if {test}\nLN_OP_I8({op.id}, {name}, {op.name})\n#endif")
-    return DEF_I8.format(note=NOTE, rows="\n".join(rows))
+    rows = [
+        optional(op, f"LN_OP_I8({op.id}, {op.name.upper()}, {op.name})")
+        for op in FILE_OPS
+        if op.int8 is not None and not op.crosses
+    ]
+    return DEF_I8.format(note=NOTE, rows="#ifdef LN_WITH_I8\n" + "\n".join(rows) + "\n#endif")
 
 
 def c_source() -> str:
@@ -303,8 +348,13 @@ def c_source() -> str:
         note=NOTE,
         facts="\n".join(facts),
         attrs="\n".join(optional(op, c_attrs(op)) for op in with_attrs),
+        has_acts="\n".join(
+            f"#ifdef LN_WITH_ACT_{name.upper()}\n    case LN_ACT_{name.upper()}:\n#endif"
+            for name, number in activations.IDS.items()
+            if number
+        ),
         act_names="\n".join(f'    case LN_ACT_{name.upper()}: return "{name}";' for name in activations.IDS),
-        decoders="\n".join(optional(op, c_decoder(op)) for op in with_attrs),
+        decoders="\n".join(optional(op, c_decoder(op)) if op.imported else c_decoder(op) for op in with_attrs),
         members="\n".join(f"        ln_{op.name}_attrs {op.name};" for op in with_attrs),
         checks="\n".join(
             optional(op, f"    case LN_OP_{op.name.upper()}: return ln_{op.name}_decode(attrs, &a.{op.name});")
@@ -464,6 +514,7 @@ def generated(runtime: Path = RUNTIME) -> dict[Path, str]:
         runtime / "src" / "ln_ops.c": c_source(),
         runtime / "src" / "ln_ops.def": c_def(),
         runtime / "src" / "ln_ops_i8.def": c_def_i8(),
+        runtime / "src" / "ln_with.h": c_with(),
         page: format_page(page.read_text(encoding="utf-8")),
     }
 

@@ -18,7 +18,10 @@ from litenet.trainer.ops import OPS, Attrs
 
 from .pack import PANEL, QUAD
 
-TABLES = {"table": (np.dtype(np.int8), -128, 127), "exponentials": (np.dtype("<u2"), 0, 65535)}
+TABLES: dict[str, tuple[np.dtype[Any], int, int]] = {
+    "table": (np.dtype(np.int8), -128, 127),
+    "exponentials": (np.dtype("<u2"), 0, 65535),
+}
 STEPS = 256  # entries of a table: of an int8 number
 
 

@@ -25,6 +25,7 @@ BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "gcc": ("gcc", True, ()),
     "clang": ("clang", True, ()),
     "gcc-no-vectors": ("gcc", True, ("-DLN_NO_VECTORS",)),
+    "chip": ("gcc", True, ("-DLN_NO_VECTORS", "-DLN_SMALL", "-DLN_TERSE")),
     "gcc-O3": ("gcc", False, ("-O3",)),
     "clang-O3": ("clang", False, ("-O3",)),
 }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from bins import RGB
 
 from litenet.exporter import format as writer
 from litenet.exporter import pack, pack_int8
 from litenet.trainer.int8 import ops as definition
-from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant
+from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, make_attrs, parameters
 
 SUMS = ("linear", "conv2d", "depthwise_conv2d", "embed_projection")
@@ -147,3 +149,28 @@ def joined(values: list[np.ndarray]) -> bytes:
     for v in values:
         out += b"\xff" * (-len(out) % 4) + v.tobytes()
     return out
+
+
+STEPS = Quant(1 / 32, 3)  # of pictures
+
+
+def pictures() -> Net:
+    """Pictures of 12 x 10 colours to four scores, int8 from end to end."""
+    made = Net((12, 10, 3), STEPS, seed=5)
+    wide = {"lo": -128, "hi": 127}
+    made.add("conv2d", out_channels=6, kernel_size=3, stride=2, activation="relu", numbers=wide)
+    made.add("global_avg_pool", numbers=wide)
+    made.add("linear", out_features=4, numbers=wide)
+    return made
+
+
+def picture_model(made: Net, **metadata: Any) -> bytes:
+    """The file, with golden frames."""
+    rng = np.random.default_rng(1)
+    frames = rng.integers(0, 256, (2, *made.shapes[0]), np.uint8)
+    plain = made.model(frame=RGB, **metadata)
+    P, Q = picture(RGB.mean, RGB.std, made.quants[0])
+    runs = [made.values(definition.frame(f[None], P, Q)[0]) for f in frames]
+    sums = [writer.checksums(plain, v[1:]) for v in runs]
+    golden = writer.Golden("frame", list(frames), [(v[-1],) for v in runs], sums)
+    return writer.write(replace(plain, golden=golden))

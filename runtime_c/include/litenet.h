@@ -18,8 +18,10 @@
  * makes ln_run several times faster.
  *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
- * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
- * file then takes ten times as long.
+ * What a .bin holds, byte by byte, is described in FORMAT.md. For chips there are three switches:
+ *     -DLN_SMALL                    code and stack for size: 12 KB less flash; the results are the same bits
+ *     -DLN_TERSE                    a refusal is a status and nothing more; there is no ln_explain
+ *     -DLN_OPS_HEADER='"model.h"'   only what that model needs is built; edge-export writes the header
  */
 #ifndef LITENET_H
 #define LITENET_H
@@ -177,6 +179,10 @@ ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t heigh
 ln_status ln_preprocess_bytes(const ln_preprocessing *p, const uint8_t *pixels, uint32_t height, uint32_t width,
                               int layout, uint8_t *frame, uint32_t frame_height, uint32_t frame_width);
 void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elements, float *x);
+
+/* The second for a model, whose input may also be int8: then x = (pixel * P + Q) >> 16 with the file's whole numbers, and
+ * x may be where the frame is. m is open and takes pictures. */
+void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x);
 
 /* Run the golden inputs stored in the file and compare every operator with what the exporter saw. On
  * LN_SELFTEST_FAILED or LN_NOT_FINITE, m->record is the first operator that differs and ln_explain says how; m stays

@@ -131,14 +131,25 @@ static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, const l
     return LN_OK;
 }
 
+static inline uint32_t place_of(uint32_t id, uint32_t index) /* of an attribute, among the 32 bytes */
+{
+#ifdef LN_TERSE
+    (void)id, (void)index;
+    return 0;
+#else
+    const ln_attr *a = ln_attr_of(id, index);
+    return a ? a->at : 0;
+#endif
+}
+
 static ln_status check_attributes(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
 {
     const uint32_t rec = ln_op_record(m, i);
     const int bad = ln_attrs_check(op->id, op->attrs);
 
     if (bad) {
-        const ln_attr *a = ln_attr_of(op->id, (uint32_t)bad - 1);
-        return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + (a ? a->at : 0), (uint32_t)bad, 0);
+        return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + place_of(op->id, (uint32_t)bad - 1),
+                       (uint32_t)bad, 0);
     }
     const uint32_t end = m->bin[ln_tensor_record(m, op->output) + 4] == LN_I8 ? LN_QUANT_AT : LN_OP_BYTES - LN_ATTRS_AT;
     for (uint32_t k = facts->attr_bytes; k < end; k++) /* a newer version may use them */
@@ -156,7 +167,7 @@ static ln_status check_op(ln_model *m, uint32_t i)
     ln_get_op(m, i, &op);
     const ln_op_facts *facts = ln_facts(op.id);
     if (facts == NULL) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op.id, 0);
-    if (op.activation >= LN_ACT_END || (op.activation && !facts->activation))
+    if (!ln_has_activation(op.activation) || (op.activation && !facts->activation))
         return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation,
                        facts->activation ? LN_ACT_END : 0);
     if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);

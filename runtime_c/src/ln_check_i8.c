@@ -13,7 +13,7 @@ ln_status ln_check_scale(ln_model *m, uint32_t i)
     const uint8_t *r = m->bin + rec;
 
     if (r[4] == LN_I8) {
-        if (!ln_is_finite(r + 24) || !(ln_f32(r + 24) > 0.0f))
+        if (ln_u32(r + 24) - 1 >= 0x7F7FFFFFu) /* neither finite nor above 0 */
             return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_u32(r + 24), 0);
         return LN_OK;
     }
@@ -50,6 +50,9 @@ ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
     }
     if (y == LN_I8 && !facts->int8) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, LN_F32);
     if (y == LN_I8 && !built(op->id)) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
+#ifndef LN_WITH_F32
+    if (y != LN_I8 || x != LN_I8) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
+#endif
     for (uint32_t k = 0; k < op->n_inputs; k++)
         if (type_of(m, op->inputs[k]) != x)
             return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4 + 2 * k, type_of(m, op->inputs[k]), x);

@@ -54,7 +54,17 @@ enum {
     LN_FLAG_INPUT = 1,
     LN_FLAG_OUTPUT = 2,
     LN_FEATURE_F16 = 1, /* feature bit: some weights are float16 */
-    LN_FEATURE_I8 = 2   /* feature bit: some tensors are int8 */
+    LN_FEATURE_I8 = 2,  /* feature bit: some tensors are int8 */
+#ifdef LN_WITH_F16
+    LN_KNOWN_F16 = LN_FEATURE_F16,
+#else
+    LN_KNOWN_F16 = 0,
+#endif
+#ifdef LN_WITH_I8
+    LN_KNOWN_FEATURES = LN_KNOWN_F16 | LN_FEATURE_I8
+#else
+    LN_KNOWN_FEATURES = LN_KNOWN_F16
+#endif
 };
 
 static inline uint32_t ln_tensor_record(const ln_model *m, uint32_t index) /* offset in the file */
@@ -68,7 +78,11 @@ static inline uint32_t ln_op_record(const ln_model *m, uint32_t index)
 }
 
 /* Note in m why it is refused; returns status. */
+#ifndef LN_TERSE
 ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, uint64_t found, uint64_t expected);
+#else /* the status alone, which ln_open notes */
+#define ln_fail(m, status, record, at, found, expected) ((void)sizeof((at) + (found) + (expected)), (status))
+#endif
 
 /* What a file without our magic is: one of LN_IS_..., or LN_NOT_LITENET. */
 ln_status ln_sniff(const uint8_t *b, size_t len);
@@ -102,9 +116,6 @@ static inline void ln_get_rules(const uint8_t *b, ln_preprocessing *p)
         p->std[c] = ln_f32(b + 112 + 4 * c);
     }
 }
-
-/* The last step of preprocessing, by the rules of the model's file; x, for int8, may be the frame. */
-void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x);
 
 /* Geometry of the golden section: `inputs` times input, output and operator values after `fixed` bytes. */
 typedef struct ln_golden {

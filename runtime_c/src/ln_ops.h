@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "ln_with.h"
+
 enum { /* operators; a number is never reused; 11 (dropout) is for training only */
     LN_OP_LINEAR = 1,
     LN_OP_CONV2D = 2,
@@ -74,7 +76,8 @@ typedef struct ln_op_facts {
     uint16_t int8;          /* LN_INT8_*; 0: it has no int8 form */
 } ln_op_facts;
 
-const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator has this number */
+const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator of this build has this number */
+int ln_has_activation(uint32_t id);       /* 1: this build has the activation */
 
 /* One attribute, for messages: where it stands among the 32 bytes, and its range. */
 typedef struct ln_attr {

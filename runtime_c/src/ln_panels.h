@@ -17,7 +17,11 @@
 enum {
     LN_PANEL = LN_LANES, /* channels of a panel */
     LN_ROWS = 4,         /* rows taken at once */
-    LN_SPANS = 50        /* of one list; a 7 x 7 kernel needs at most 49 */
+#ifdef LN_SMALL
+    LN_SPANS = 9         /* of one list, which lies on the stack; a longer one is made in parts */
+#else
+    LN_SPANS = 50        /* a 7 x 7 kernel needs at most 49 */
+#endif
 };
 
 typedef struct ln_span { /* the next n values of each row */

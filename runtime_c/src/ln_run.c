@@ -114,16 +114,18 @@ void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
     c->scratch = NULL;
 }
 
+#ifdef LN_WITH_I8
 static void run_i8(const ln_call *c)
 {
     switch (c->op.id) {
 #define LN_OP_I8(id, NAME, name) \
     case id: ln_##name##_i8_run(c); break;
 #include "ln_ops_i8.def"
-    default: break; /* a build without any */
     }
 }
+#endif
 
+#ifdef LN_WITH_F32
 static void run_f32(const ln_call *c) /* and what leads from one type to the other */
 {
     switch (c->op.id) {
@@ -133,10 +135,16 @@ static void run_f32(const ln_call *c) /* and what leads from one type to the oth
     }
 }
 
+#endif
+
 void ln_run_op(const ln_call *c)
 {
+#ifdef LN_WITH_I8
     if (ln_is_i8(c)) run_i8(c);
-    else run_f32(c);
+#endif
+#ifdef LN_WITH_F32
+    if (!ln_is_i8(c)) run_f32(c);
+#endif
 }
 
 uint64_t ln_op_macs(const ln_model *m, uint32_t index)

@@ -286,6 +286,9 @@ ln_status ln_selftest(ln_model *m, void *arena, size_t arena_bytes, void *x, voi
     m->status = LN_OK;
     m->record = -1;
     if (m->golden_bytes == 0) return m->status = LN_NO_GOLDEN;
+#ifdef LN_TERSE
+    if ((m->status = ln_check_golden(m)) != LN_OK) return m->status;
+#endif
     if (check_weights(m) != LN_OK) return m->status;
 
     ln_golden_shape(m, &g);

@@ -2,7 +2,7 @@
  * x, x2, y of one shape   Cost 2 n multiplications. y may be x or x2 or both. */
 #include "ln_int8.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_add_i8_run(const ln_call *c)
 {

@@ -2,7 +2,7 @@
  * x, y (..,C)   w M[C], B[C], int32   Cost n multiply-accumulates. y may be x. */
 #include "ln_int8.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_batchnorm_i8_run(const ln_call *c)
 {

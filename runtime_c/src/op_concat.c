@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_CONCAT
+#ifdef LN_WITH_CONCAT
 
 static uint32_t axis_of(const ln_call *c)
 {

@@ -4,7 +4,7 @@
 #include "ln_int8.h"
 #include "ln_move.h"
 
-#if !defined(LN_WITHOUT_I8) && !defined(LN_WITHOUT_CONCAT)
+#if defined(LN_WITH_I8) && defined(LN_WITH_CONCAT)
 
 void ln_concat_i8_run(const ln_call *c)
 {

@@ -8,7 +8,7 @@
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 typedef struct positions { /* up to four positions of the window, seen by one group */
     const ln_window *g;

@@ -4,7 +4,7 @@
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 /* One position, the `live` channels of a panel from x on; i, j: pixel of tap (0,0). */
 static void position(const ln_panels_i8 *p, const ln_window *g, const uint8_t *w, const int8_t *x, int32_t zx, int32_t i,

@@ -3,7 +3,7 @@
 #include "ln_int8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_DEQUANTIZE
+#ifdef LN_WITH_DEQUANTIZE
 
 ln_status ln_dequantize_check(const ln_call *c)
 {

@@ -4,7 +4,7 @@
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 static int32_t channels_of(const int8_t *x, uint32_t n) /* their sum */
 {

@@ -2,7 +2,7 @@
  * x (H,W,C), H W <= 2^22   y (C)   Cost H*W*C additions. y may not overlap x. */
 #include "ln_int8.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_global_avg_pool_i8_run(const ln_call *c)
 {

@@ -3,7 +3,7 @@
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 typedef struct rows {
     const int8_t *x[LN_ROWS];

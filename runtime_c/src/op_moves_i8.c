@@ -4,7 +4,7 @@
 #include "ln_int8.h"
 #include "ln_move.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_flatten_i8_run(const ln_call *c)
 {
@@ -12,14 +12,14 @@ void ln_flatten_i8_run(const ln_call *c)
     for (size_t i = 0; i < c->out.elements; i++) c->qy[i] = c->qx[0][i];
 }
 
-#ifndef LN_WITHOUT_RESHAPE
+#ifdef LN_WITH_RESHAPE
 void ln_reshape_i8_run(const ln_call *c)
 {
     ln_flatten_i8_run(c);
 }
 #endif
 
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
 void ln_transpose_i8_run(const ln_call *c)
 {
     ln_move m;
@@ -28,7 +28,7 @@ void ln_transpose_i8_run(const ln_call *c)
 }
 #endif
 
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
 void ln_slice_i8_run(const ln_call *c)
 {
     ln_move m;
@@ -37,7 +37,7 @@ void ln_slice_i8_run(const ln_call *c)
 }
 #endif
 
-#ifndef LN_WITHOUT_PAD
+#ifdef LN_WITH_PAD
 void ln_pad_i8_run(const ln_call *c)
 {
     ln_move m;

@@ -2,7 +2,7 @@
  * x, y (..,C)   x2 as x, or (C)   Cost 2 n multiplications. y may be x, and x2 where it has as many values. */
 #include "ln_int8.h"
 
-#if !defined(LN_WITHOUT_I8) && !defined(LN_WITHOUT_MUL)
+#if defined(LN_WITH_I8) && defined(LN_WITH_MUL)
 
 void ln_mul_i8_run(const ln_call *c)
 {

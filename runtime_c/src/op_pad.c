@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_PAD
+#ifdef LN_WITH_PAD
 
 ln_status ln_pad_check(const ln_call *c)
 {

@@ -4,7 +4,7 @@
 #include "ln_int8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 typedef struct seen { /* what a window sees of the image */
     const int8_t *x;      /* first channel of its first pixel inside */

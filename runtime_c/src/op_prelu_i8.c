@@ -2,7 +2,7 @@
  * x, y (..,C)   w M[C], int32   Cost n compares and multiplications. y may be x. */
 #include "ln_int8.h"
 
-#if !defined(LN_WITHOUT_I8) && !defined(LN_WITHOUT_PRELU)
+#if defined(LN_WITH_I8) && defined(LN_WITH_PRELU)
 
 void ln_prelu_i8_run(const ln_call *c)
 {

@@ -3,7 +3,7 @@
 #include "ln_int8.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_QUANTIZE
+#ifdef LN_WITH_QUANTIZE
 
 ln_status ln_quantize_check(const ln_call *c)
 {

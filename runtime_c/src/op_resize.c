@@ -6,7 +6,7 @@
 #include "ln_resize.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
 
 enum { HALF_PIXEL = 0, ASYMMETRIC = 1 };       /* coordinates */
 enum { FLOOR = 0, HALF_DOWN = 1, HALF_UP = 2 }; /* rounding */

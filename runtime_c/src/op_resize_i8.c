@@ -4,7 +4,7 @@
 #include "ln_int8.h"
 #include "ln_resize.h"
 
-#if !defined(LN_WITHOUT_I8) && !defined(LN_WITHOUT_RESIZE)
+#if defined(LN_WITH_I8) && defined(LN_WITH_RESIZE)
 
 void ln_resize_i8_run(const ln_call *c)
 {

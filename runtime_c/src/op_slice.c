@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
 
 ln_status ln_slice_check(const ln_call *c)
 {

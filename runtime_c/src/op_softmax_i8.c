@@ -3,7 +3,7 @@
  * Cost n table look-ups, twice, and n divisions. y may be x. */
 #include "ln_int8.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_softmax_i8_run(const ln_call *c)
 {

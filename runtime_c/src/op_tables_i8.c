@@ -2,7 +2,7 @@
  * x and y of one shape   w T[256], int8   Cost n table look-ups. y may be x. */
 #include "ln_int8.h"
 
-#ifndef LN_WITHOUT_I8
+#ifdef LN_WITH_I8
 
 void ln_activation_i8_run(const ln_call *c)
 {
@@ -10,7 +10,7 @@ void ln_activation_i8_run(const ln_call *c)
     for (size_t i = 0; i < c->out.elements; i++) c->qy[i] = table[c->qx[0][i] + 128];
 }
 
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
 void ln_unary_i8_run(const ln_call *c)
 {
     ln_activation_i8_run(c);

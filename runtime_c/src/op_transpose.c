@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
 
 ln_status ln_transpose_check(const ln_call *c)
 {

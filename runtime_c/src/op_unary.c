@@ -4,7 +4,7 @@
 #include "ln_math.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
 
 enum { EXP = 0, SQRT = 1 }; /* function */
 

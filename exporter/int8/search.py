@@ -27,7 +27,8 @@ from .lower import Weights, lower
 from .ranges import BATCH, METHODS, Range, assign, observe, ranges
 
 LEAST_GAIN = 0.05  # decibels a change must bring
-WORK = 150e9  # multiplications that one search may take
+WORK = 150e9  # multiplications that one search may take in trials
+LOOK, SEEN = 60e9, 64  # multiplications of one look at the samples; and how many are seen in any case
 FEWEST, MOST = 16, 256  # samples a trial looks at
 CANDIDATES, MOST_FREED = 6, 8  # layers that are tried as floats in one round; and that become such in all
 
@@ -173,6 +174,8 @@ def samples_for(graph: Graph, available: int) -> int:
 def search(of: Subject, floats: Collection[str]) -> Found:
     """Every method for all tensors at once, plain and equalised; then each group of tensors alone; then the biases."""
     apart = frozenset(floats)
+    macs = max(sum(of.graph.macs(n) for n in of.graph.nodes), 1)
+    of = of.first(int(max(LOOK / macs, SEEN)))
     groups = tied(of.graph, apart)
     few = of.first(samples_for(of.graph, len(of.x)))
     trials = Trials(few)

@@ -193,9 +193,9 @@ at("next").addEventListener("click", () => {
   at("which").value = 0;
   walk();
 });
-at("selftest").addEventListener("click", () => {
+at("selftest").addEventListener("click", async () => {
   try {
-    model.selfTest();
+    await model.selfTest();
     trouble("The self-test passes: this browser computes what the exporter did.");
   } catch (error) {
     trouble(error.message);

@@ -58,8 +58,8 @@ export class LiteNet {
   static async load(source, { onProgress, signal } = {}) {
     compiled ??= beside(best());
     const name = nameOf(source);
-    const [module, bytes] = await Promise.all([compiled, read(source, name, onProgress, signal)]);
-    const wasm = await instance(module);
+    const begun = compiled.then(async (module) => [module, await instance(module)]);
+    const [[module, wasm], bytes] = await Promise.all([begun, read(source, name, onProgress, signal)]);
     try {
       return new LiteNet(module, wasm, bytes, name);
     } catch (error) {

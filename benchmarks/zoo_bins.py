@@ -146,8 +146,7 @@ def quantised(name: str) -> bytes:
     ends = {r: ranges.minmax(h) for r, h in ranges.observe(graph, prepared.weights, x, groups).items()}
     quants = ranges.assign(graph, prepared.weights, ends, (), {})
     net = lower(graph, prepared.weights, quants)
-    made = write.model(net, write.plan(net), format.Preprocessing(), {"name": name, "layers": [n.name for n in graph.nodes]})
-    return format.write(made)
+    return format.write(write.model(net, write.plan(net), format.Preprocessing(), {"name": name}))
 
 
 def main() -> None:

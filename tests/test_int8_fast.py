@@ -1,5 +1,5 @@
-"""The vector kernels for int8, for every set that this processor can run and under emulation: the bytes of the definition,
-each model also operator by operator, with nothing joined (tests/c/ops_driver.c)."""
+"""The vector kernels for int8, for every set that this processor can run and under emulation: the bytes of the
+definition, each model also operator by operator, with nothing joined (tests/c/ops_driver.c)."""
 
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this pro
 
 @cache
 def products() -> list[Job]:
-    """Around the tiles: 12 rows, panels of 16 channels in twos and fours, groups of four inputs, windows at the edge."""
+    """Around the tiles: 12 rows, panels of 16 channels in twos and fours, four inputs at a time, windows at the edge."""
     rng, out = np.random.default_rng(7), []
 
     def one(x: tuple[int, ...], name: str, **attrs: object) -> None:
@@ -33,9 +33,10 @@ def products() -> list[Job]:
         one((rows, int(rng.integers(1, 40))), "linear", out_features=int(rng.integers(1, 90)))
     for O in (1, 4, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 128):
         one((int(rng.integers(1, 70)),), "linear", out_features=O)
-        case = {"kernel_size": int(rng.integers(1, 5)), "padding": int(rng.integers(0, 2)), "stride": int(rng.integers(1, 3))}
-        one((int(rng.integers(4, 9)), int(rng.integers(4, 9)), int(rng.integers(1, 20))), "conv2d", out_channels=O, **case)
-        one((int(rng.integers(4, 9)), int(rng.integers(4, 9)), O), "depthwise_conv2d", **case)
+        kernel, padding, stride, H, W, C = (int(rng.integers(*r)) for r in ((1, 5), (2,), (1, 3), (4, 9), (4, 9), (1, 20)))
+        case = {"kernel_size": kernel, "padding": padding, "stride": stride}
+        one((H, W, C), "conv2d", out_channels=O, **case)
+        one((H, W, O), "depthwise_conv2d", **case)
     for C in (8, 12, 24):
         one((5, 6, C), "conv2d", out_channels=2 * C, kernel_size=3, padding=1, groups=4)
         one((9, 8, C), "conv2d", out_channels=20, kernel_size=3, dilation=2, padding=2)

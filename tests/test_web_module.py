@@ -12,6 +12,7 @@ from pathlib import Path
 
 import bins
 import everything
+import int8_nets
 import numpy as np
 import pytest
 from closeness import assert_close
@@ -108,6 +109,30 @@ def test_the_vector_modules_give_the_portable_numbers(built, relaxed, module, ne
         assert (got["name"], got["op"], tuple(got["shape"])) == (want.name, want.op, want.shape)
         scale = max(float(np.abs(want.array).max()), 1e-3)
         assert np.abs(floats(got["values"]) - np.ravel(want.array)).max() <= 1e-5 * scale, got["name"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_int8_model_takes_and_gives_floats_and_has_one_answer(built, relaxed, module):
+    file = int8_nets.picture_model(int8_nets.pictures(), loss="cross_entropy")
+    engine = InferenceEngine(file)
+    x = x_of(engine)
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 30, 4), np.uint8)
+    picture = {"data": packed(pixels), "width": 30, "height": 20}
+    job = {"model": file, "module": module}
+    out, each, made, test = node(
+        built,
+        {**job, "do": "run", "input": packed(x)},
+        {**job, "do": "trace", "input": packed(x)},
+        {**job, "do": "prepare", "picture": picture},
+        {**job, "do": "selfTest"},
+        options=relaxed,
+    )
+    np.testing.assert_array_equal(floats(out), engine.predict(x))
+    for got, want in zip(each, engine.trace(x), strict=True):
+        np.testing.assert_array_equal(floats(got["values"]), np.ravel(want.array))
+    steps = engine.prepare(pixels, "rgba")
+    np.testing.assert_array_equal(floats(made), (steps.ravel().astype(np.float32) - 3) / 32)
+    assert test is None
 
 
 @pytest.mark.parametrize("op", ["concat", "mul", "pad", "reshape", "resize", "slice", "transpose", "unary"])

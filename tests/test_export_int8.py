@@ -156,7 +156,7 @@ def test_commands_that_do_not_go_together(digits, exported, tmp_path, capsys):
     out = tmp_path / "x.bin"
     assert "only with --int8" in refused(capsys, digits, "-o", out, "--calibrate", "digits")
     assert "no --fp16" in refused(capsys, digits, "-o", out, "--int8", "--fp16")
-    assert "no other kind" in refused(capsys, digits, "-o", tmp_path / "x.onnx", "--int8")
+    assert "not to ONNX" in refused(capsys, digits, "-o", tmp_path / "x.onnx", "--int8")
     assert "--calibrate DATA" in refused(capsys, digits / "float.bin", "-o", out, "--int8")
     assert "int8 already" in refused(capsys, exported, "-o", out, "--int8", "--calibrate", "digits")
     assert "int8 already" in refused(capsys, exported, "-o", tmp_path / "x.onnx")

@@ -4,8 +4,8 @@
     python -m litenet.exporter.gen_ops --check    # exit 1 and name those that are stale
 
 Generated: runtime_c/src/ln_ops.h, ln_ops.c, ln_ops.def, ln_ops_i8.def and ln_with.h, and the tables of
-runtime_c/FORMAT.md between `<!-- generated NAME begin -->` and `<!-- generated NAME end -->`. An operator that is absent at
-inference (`training_only`) reserves its number here and appears nowhere else.
+runtime_c/FORMAT.md between `<!-- generated NAME begin -->` and `<!-- generated NAME end -->`. An operator that is
+absent at inference (`training_only`) reserves its number here and appears nowhere else.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import re
 import struct
+import subprocess
 from dataclasses import replace
 from functools import cache
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import reader
 from int8_nets import Net
-from test_open import SOURCES, drive, repaired, verdicts
+from test_open import SOURCES, counted, drive, repaired, verdicts
 
 from litenet.exporter import pack_int8
 from litenet.exporter.format import Golden, Preprocessing, write
@@ -128,6 +129,45 @@ def test_the_pages_reader_refuses_the_same():
     for _, changes, *_ in CASES:
         with pytest.raises(reader.RefusedError):
             reader.read(patched(*changes))
+
+
+@pytest.mark.parametrize("compiler", cbuild.COMPILERS)
+def test_truncations_and_any_bytes_are_refused_or_harmless(compiler, tmp_path):
+    program, path = cbuild.program("open_driver", SOURCES, compiler), tmp_path / "small.bin"
+    path.write_bytes(GOOD)
+    assert set(counted(program, "truncate", path)) <= {
+        "LN_EMPTY_FILE", "LN_TRUNCATED", "LN_BAD_SECTION", "LN_BAD_GOLDEN"
+    }  # fmt: skip
+    counts = counted(program, "mutate", path, 1)
+    assert counts["LN_BAD_QUANT"] > 100 and counts["LN_BAD_SCALE"] > 20 and counts["LN_OK"] > 1000
+    assert counted(program, "random", path, 777, 5000).total() == 5000
+
+
+def test_both_readers_agree_on_every_byte_of_header_and_program(tmp_path):
+    rng, disagree = np.random.default_rng(5), []
+    where = [*range(20, 128), *range(PROGRAM, op(N)), *range(GOLDEN, GOLDEN + 16)]
+    files = [patched((at, "B", int(value))) for at in where for value in (rng.integers(256), GOOD[at] + 1 & 255)]
+    program = cbuild.program("open_driver", SOURCES)
+    for data, (name, text) in zip(files, verdicts(program, files, tmp_path), strict=True):
+        try:
+            reader.read(data)
+            accepted = True
+        except reader.RefusedError:
+            accepted = False
+        if accepted != (name == "LN_OK"):
+            disagree.append((name, text))
+    assert disagree == []
+
+
+def test_no_int8_operator_needs_a_float(tmp_path):
+    """Built for a processor without any: nothing is asked of the compiler's functions for floats."""
+    cbuild.need("clang")
+    flags = ("--target=armv6m-none-eabi", "-mfloat-abi=soft", "-ffreestanding", "-O1")
+    sources = [p for p in cbuild.core() if p.stem.endswith("_i8") and p.name != "ln_check_i8.c"]
+    built = cbuild.objects([*sources, cbuild.SRC / "ln_check_i8.c"], "clang", sanitize=False, flags=flags)
+    symbols = subprocess.run(["nm", "-u", *built], capture_output=True, text=True, check=True).stdout
+    asked = set(re.findall(r"__\w+", symbols))
+    assert len(sources) >= 15 and not [name for name in asked if re.search(r"_[fd](add|mul|sub|div|cmp|2)|sf|df", name)]
 
 
 def test_any_weights_of_the_right_size_are_harmless(tmp_path):

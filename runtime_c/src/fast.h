@@ -82,6 +82,7 @@ typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
     const struct ln_kernels *narrow; /* those for up to 8 channels, and for halves; NULL: these */
+    int halves;              /* 1: products take halves as weights; 0: the plan makes floats of them */
 
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
@@ -100,7 +101,7 @@ typedef struct ln_kernels {
     void (*depthwise)(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel,
                       uint32_t panel_end);
 
-    /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
+    /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest; NULL: none */
     float (*spin)(uint32_t rounds);
     /* The rest as the core's operators, with x, y and w of c set. */
     void (*run[LN_OP_END])(const ln_call *c); /* NULL: the portable one */

@@ -11,7 +11,7 @@
 /* Does the operator read or write int8? */
 static inline int ln_touches_i8(const ln_call *c)
 {
-    return c->out.dtype == LN_I8 || c->in[0].dtype == LN_I8;
+    return ln_i8_type(c->out.dtype) || ln_i8_type(c->in[0].dtype);
 }
 
 /* The step of an operator for which that is so; s->call, s->x and s->y are set. */

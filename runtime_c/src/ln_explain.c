@@ -212,7 +212,7 @@ static const char *preprocess_detail(const ln_model *m)
     if (m->at < 96)
         return m->at == 28 || m->at == 32 ? "%h is %n; at most %N is expected, as the input is a picture"
                                           : "%h is %n; %N is expected, as the input is a picture";
-    if (m->at >= 100 && m->at < 124 && m->bin[24] == LN_I8 && m->bin[98] != LN_COLOR_NONE) {
+    if (m->at >= 100 && m->at < 124 && ln_i8_type(m->bin[24]) && m->bin[98] != LN_COLOR_NONE) {
         if (!m->expected) return "a number of a channel that a grey picture does not have is %d; 0 is expected";
         return m->at < 112 ? "a multiplier is %d; 1 to 4194303 is expected"
                            : "an offset is %d; -1073741823 to 1073741823 is expected";
@@ -279,7 +279,7 @@ static const char *selftest_detail(const ln_model *m, uint32_t field)
     ln_op op;
     ln_get_op(m, (uint32_t)m->record, &op);
     if (value < g.y_bytes)
-        return m->bin[ln_tensor_record(m, op.output) + 4] == LN_I8
+        return ln_i8_type(m->bin[ln_tensor_record(m, op.output) + 4])
                    ? "%o, golden input %i: an output is %d, and was %D at export"
                    : "%o, golden input %i: an output is %r, and was %R at export";
     if (ln_grade_of(m, (uint32_t)m->record) == LN_EXACT)

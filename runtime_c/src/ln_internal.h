@@ -67,6 +67,17 @@ enum {
 #endif
 };
 
+/* Is a tensor of this type int8? Never in a build without that, which then loses what follows from it. */
+static inline int ln_i8_type(uint32_t dtype)
+{
+#ifdef LN_WITH_I8
+    return dtype == LN_I8;
+#else
+    (void)dtype;
+    return 0;
+#endif
+}
+
 static inline uint32_t ln_tensor_record(const ln_model *m, uint32_t index) /* offset in the file */
 {
     return m->program_at + index * LN_TENSOR_BYTES;
@@ -173,7 +184,7 @@ typedef struct ln_call {
 
 static inline int ln_is_i8(const ln_call *c) /* does it run in the int8 form? */
 {
-    return c->out.dtype == LN_I8 && c->in[0].dtype == LN_I8;
+    return ln_i8_type(c->out.dtype) && ln_i8_type(c->in[0].dtype);
 }
 
 /* Where tensor `index` is: places of the arena, of the caller's input and output given. For a walk. */

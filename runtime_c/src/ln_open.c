@@ -121,7 +121,7 @@ static ln_status check_preprocessing(ln_model *m)
 
     for (uint32_t i = 0; i < 4; i++)
         if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
-    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && b[24] == LN_I8); at += 4) {
+    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && ln_i8_type(b[24])); at += 4) {
         const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
         if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
             return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
@@ -137,7 +137,7 @@ static ln_status check_preprocessing(ln_model *m)
         if (ln_u32(b + at) > 65535) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), 65535);
     const uint32_t channels = color == LN_COLOR_GRAY ? 1 : 3;
     if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
-    return b[24] == LN_I8 ? check_multipliers(m, channels) : LN_OK;
+    return ln_i8_type(b[24]) ? check_multipliers(m, channels) : LN_OK;
 }
 
 static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksum *checksum)

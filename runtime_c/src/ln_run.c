@@ -35,7 +35,7 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
         tensor->dims[d] = ln_u32(r + 8 + 4 * d);
         if (d < tensor->rank) tensor->elements *= tensor->dims[d];
     }
-    tensor->bytes = tensor->dtype == LN_I8 ? tensor->elements : 4 * tensor->elements;
+    tensor->bytes = ln_i8_type(tensor->dtype) ? tensor->elements : 4 * tensor->elements;
     tensor->scale = ln_f32(r + 24);
     tensor->first = ln_u16(r + 28);
     tensor->last = ln_u16(r + 30);
@@ -176,11 +176,11 @@ void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at)
 {
     for (uint32_t k = 0; k < c->op.n_inputs; k++) {
         const void *x = place_of(m, &c->in[k], c->op.inputs[k], at);
-        if (c->in[k].dtype == LN_I8) c->qx[k] = x;
+        if (ln_i8_type(c->in[k].dtype)) c->qx[k] = x;
         else c->x[k] = x;
     }
     void *y = place_of(m, &c->out, c->op.output, at);
-    if (c->out.dtype == LN_I8) c->qy = y;
+    if (ln_i8_type(c->out.dtype)) c->qy = y;
     else c->y = y;
     if (c->op.scratch_bytes) c->scratch = (float *)(void *)(at->arena + c->op.scratch_at);
 }

@@ -45,6 +45,7 @@ class Request(IntEnum):
     PART = 10
     TRY = 11
     KEEP = 12
+    FILL = 13
 
 
 class Answer(IntEnum):

@@ -117,7 +117,8 @@ def check(key: str, data: bytes, golden: bool = False) -> Iterator[str]:
     chip = board.cpu if not board.like else f"{board.cpu}, in place of its {board.like}"
     parts = ", ".join(f"{op} {size:,}" for op, size in code.by_op.items())
     yield f"{board.name} ({chip}, {board.hertz // MHZ} MHz)"
-    yield f"  flash {found.flash:,} of {board.flash:,} bytes: model {found.model:,}, code {code.flash:,} ({how}; {parts})"
+    sizes = f"model {found.model:,}, code {code.flash:,} ({how}; {parts})"
+    yield f"  flash {found.flash:,} of {board.flash:,} bytes: {sizes}"
     yield (
         f"  RAM {found.ram:,} of {board.ram:,} bytes: arena {found.arena:,}, input and output {found.buffers:,}, "
         f"ln_model {code.model}, stack {code.stack:,}"
@@ -143,8 +144,8 @@ def _refuse(key: str, board: Board, data: bytes, found: Cost) -> None:
         fixed = found.ram - found.arena
         op = max(range(len(names)), key=program.alive)
         raise UserError(
-            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there are; "
-            f"most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, and {fixed:,} besides.\n"
+            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there "
+            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, and {fixed:,} besides.\n"
             "  Smaller pictures, fewer channels there or a larger stride before it would help."
         )
     if found.flash > board.flash:

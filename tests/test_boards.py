@@ -18,7 +18,8 @@ from litenet.pyruntime.engine import InferenceEngine
 @pytest.fixture
 def model(tmp_path):
     path = tmp_path / "digits.bin"
-    path.write_bytes(bins.digits(labels=("nought", 'o"ne', "zwei??", "trois", "vier\\", "fünf", "6", "7", "8", "9")).bytes())
+    labels = ("nought", 'o"ne', "zwei??", "trois", "vier\\", "fünf", "6", "7", "8", "9")
+    path.write_bytes(bins.digits(labels=labels).bytes())
     return path
 
 

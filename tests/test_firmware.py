@@ -1,4 +1,4 @@
-"""The firmware under emulation, over a serial line: the same bits as this PC, memory to the byte, the stack in bounds."""
+"""The firmware under emulation, over a serial line: this PC's bits, memory to the byte, the stack in bounds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def tinymaix_mnist() -> Bin:
 
 NETS = {"mnist_mlp": mnist_mlp, "mnist_cnn": mnist_cnn, "tinymaix": tinymaix_mnist, "mlp": bins.mlp}
 PAIRS = [("microbit", "tinymaix"), ("mps2-an385", "mnist_mlp"), ("mps2-an386", "mnist_cnn")]
-MORE = [("mps2-an385", "mnist_cnn"), ("mps2-an386", "mnist_mlp"), ("mps2-an500", "tinymaix"), ("mps3-an547", "tinymaix")]
+MORE = [("mps2-an385", "mnist_cnn"), ("mps2-an386", "mnist_mlp"), ("mps2-an500", "tinymaix"),
+        ("mps3-an547", "tinymaix")]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

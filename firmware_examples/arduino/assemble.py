@@ -36,7 +36,7 @@ def assemble(model: Path, out: Path) -> None:
     if out.exists() and not (out / "library.properties").exists():
         raise SystemExit(f"assemble.py: {out} exists and is no Arduino library: give another folder.")
     if not model.is_file() or "LN_ASKS_FOR_OPS" not in model.read_text(encoding="utf-8"):
-        raise SystemExit(f"assemble.py: {model} is no header of edge-export: make one with `edge-export net.bin -o net.h`.")
+        raise SystemExit(f"assemble.py: {model} is no header of edge-export: `edge-export net.bin -o net.h` makes one.")
     shutil.rmtree(out, ignore_errors=True)
     source = out / "src"
     source.mkdir(parents=True)

@@ -48,8 +48,12 @@ def main(argv: list[str] | None = None) -> int:
                 found = answers.answer(engine, "", y, 1e6 * (time.perf_counter() - since), 1)
                 frames += 1
                 rate = frames / (time.monotonic() - began)
-                line = f"{' '.join(answers.text(found)).strip()}  {rate:.1f} frames a second, net {found['microseconds'] / 1e3:.1f} ms"
-                print(f"\r\033[K{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+                seen = " ".join(answers.text(found)).strip()
+                line = f"{seen}  {rate:.1f} frames a second, net {found['microseconds'] / 1e3:.1f} ms"
+                if sys.stdout.isatty():
+                    print(f"\r\033[K{line}", end="", flush=True)
+                else:
+                    print(line, flush=True)
                 if options.show:
                     cv2.putText(picture, line, (8, 24), cv2.FONT_HERSHEY_SIMPLEX, 0.6, (0, 255, 0), 1)
                     cv2.imshow("LiteNet", picture)

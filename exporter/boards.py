@@ -145,7 +145,7 @@ def _refuse(key: str, board: Board, data: bytes, found: Cost) -> None:
         op = max(range(len(names)), key=program.alive)
         raise UserError(
             f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there "
-            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, and {fixed:,} besides.\n"
+            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, {fixed:,} besides.\n"
             "  Smaller pictures, fewer channels there or a larger stride before it would help."
         )
     if found.flash > board.flash:

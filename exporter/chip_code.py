@@ -290,7 +290,8 @@ def main() -> int:
             continue
         table[cpu] = measure(cpu)
         print(f"{cpu}: {len(table[cpu]['needs'])} rows")
-    TABLE.write_text(json.dumps(table, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
+    TABLE.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

@@ -10,10 +10,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from .source import Source
+    from .stored import Stored
 
 EPILOG = """examples:
   edge-export runs/mnist_cnn -o mnist_cnn.bin
@@ -23,7 +27,10 @@ EPILOG = """examples:
   edge-export mnist_cnn.bin -o mnist_cnn.h --board rp2040
   edge-export face.onnx -o face.bin --mean 127 --std 128
   edge-export person.tflite -o person.bin --input-range 0,1 --labels classes.txt
+  edge-export runs/mnist_cnn -o mnist_cnn.bin --int8
+  edge-export person.tflite -o person.bin --input-range 0,1 --int8 --calibrate photos/
 """
+INT8_ONLY = ("calibrate", "calibration_samples", "seed", "max_loss", "force")
 IMPORT_ONLY = ("input_shape", "check", "labels", "color", "mean", "std", "input_range", "resize", "fit")
 
 
@@ -31,6 +38,10 @@ def main(argv: list[str] | None = None) -> int:
     """0: written; 1: the input was bad or the runtime disagrees; 2: the command was bad."""
     parser = _parser()
     options = parser.parse_args(argv)
+    if options.int8 not in (None, *MIXED) and options.source is None:  # --int8 stood right before SOURCE
+        options.source, options.int8 = options.int8, MIXED[0]
+    if options.int8 not in (None, *MIXED):
+        parser.error(f"--int8 takes nothing or all, not {options.int8}")
     if options.source is None and (options.config is None or options.weights is None):
         parser.error("give a run folder or a checkpoint, or --config with --weights")
     if options.source is not None and options.weights is not None:
@@ -48,6 +59,11 @@ def main(argv: list[str] | None = None) -> int:
         misplaced = [f"--{name.replace('_', '-')}" for name in IMPORT_ONLY if getattr(options, name) is not None]
         if misplaced and not foreign:
             raise UserError(f"{', '.join(misplaced)}: only for {' and '.join(FOREIGN)} models.")
+        given = [f"--{name.replace('_', '-')}" for name in INT8_ONLY if getattr(options, name) not in (None, False)]
+        if given and options.int8 is None:
+            raise UserError(f"{', '.join(given)}: only with --int8.")
+        if options.int8 is not None and (options.fp16 or writer is _write_onnx):
+            raise UserError("--int8 makes a model of whole numbers: it goes with no --fp16, and not to ONNX.")
         if options.with_golden and options.out is not None and options.out.suffix.lower() != ".h":
             raise UserError("--with-golden: only for C headers; a .bin has golden inputs unless --no-golden is given.")
         writer(options)
@@ -72,6 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept")
     parser.add_argument("--samples", type=int, default=256, metavar="N", help="how many held-out samples (default 256)")
     parser.add_argument("--no-golden", action="store_true", help="leave the self-test out of the file")
+    group = parser.add_argument_group("whole numbers", "int8 weights and activations; see docs/int8.md")
+    group.add_argument("--int8", nargs="?", const=MIXED[0], metavar="all",
+                       help="calculate in int8; layers that hurt stay float32, unless `all`")  # fmt: skip
+    group.add_argument("--calibrate", metavar="DATA", help="samples to take ranges from (default: the training's)")
+    group.add_argument("--calibration-samples", type=int, metavar="N", help="how many (default 512)")
+    group.add_argument("--seed", type=int, metavar="N", help="which (default 0)")
+    group.add_argument("--max-loss", type=float, metavar="X",
+                       help="points of accuracy that int8 may lose, else nothing is written (default 1)")  # fmt: skip
+    group.add_argument("--force", action="store_true", help="write in spite of the loss, or of doubtful samples")
     chips = parser.add_argument_group("for microcontrollers", "see docs/microcontrollers.md")
     chips.add_argument("--board", metavar="NAME", help="show what it takes of this board; refuse if it does not fit")
     chips.add_argument("--with-golden", action="store_true", help="keep the self-test in a C header")
@@ -111,8 +136,45 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _int8_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
+    """Write the .bin `out` in whole numbers; yields the lines of the report."""
+    from .int8.export import Options, convert
+
+    source, net, where = _float_net(options)
+    given = {
+        "samples": options.calibration_samples, "seed": options.seed, "max_loss": options.max_loss,
+        "data": options.calibrate or options.data,
+    }  # fmt: skip
+    chosen = Options(
+        every=options.int8 == MIXED[1], data_dir=options.data_dir, force=options.force, golden=not options.no_golden,
+        **{k: v for k, v in given.items() if v is not None},
+    )  # fmt: skip
+    return convert(net, source, where, out, chosen)
+
+
+def _float_net(options: argparse.Namespace) -> tuple[Source | None, Stored, str]:
+    """(the checkpoint, if it is one; the net as a device takes it; what it is called)."""
+    from . import stored
+    from .binary import unpacked
+    from .source import load_source
+
+    path = Path(options.source) if options.source is not None else None
+    if path is not None and path.suffix.lower() in FOREIGN:
+        from .imported import Options, read
+
+        found = read(path, Options(**{name: getattr(options, name) for name in IMPORT_ONLY}))
+        print(*found.proofs, sep="\n")
+        return None, found.stored, str(path)
+    if path is not None and path.suffix.lower() == ".bin":
+        return None, stored.load(path), str(path)
+    source = load_source(options.source, options.config, options.weights)
+    return source, unpacked(source), source.where
+
+
 def _bin_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
     """Write the .bin `out`; yields the lines of the report."""
+    if options.int8 is not None:
+        return _int8_lines(options, out)
     if options.source is not None and Path(options.source).suffix.lower() in FOREIGN:
         from .imported import Options, convert
 
@@ -136,7 +198,7 @@ def _bin_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
 def _write_bin(options: argparse.Namespace) -> None:
     if options.board is None:
         for line in _bin_lines(options, options.out):
-            print(line)
+            print(line, flush=True)
         return
     data = _fit(options)
     write_atomically(options.out, lambda file: file.write(data))
@@ -146,7 +208,7 @@ def _model_bytes(options: argparse.Namespace) -> bytes:
     """The .bin that is given, or would be made of what is given; its report is printed."""
     from .c_array import bin_bytes
 
-    if options.source is not None and Path(options.source).suffix.lower() == ".bin":
+    if options.int8 is None and options.source is not None and Path(options.source).suffix.lower() == ".bin":
         return bin_bytes(Path(options.source))
     name = f"{options.out.stem if options.out else 'model'}.bin"
     with tempfile.TemporaryDirectory() as folder:
@@ -176,24 +238,13 @@ def _write_h(options: argparse.Namespace) -> None:
 
 
 def _write_onnx(options: argparse.Namespace) -> None:
-    from . import onnx_out, stored
+    from . import onnx_out
 
-    source = Path(options.source) if options.source is not None else None
-    if source is not None and source.suffix.lower() == ".bin":
-        model = stored.load(source)
-    elif source is not None and source.suffix.lower() in FOREIGN:
-        from .imported import Options, read
-
-        found = read(source, Options(**{name: getattr(options, name) for name in IMPORT_ONLY}))
-        model = found.stored
-        print(*found.proofs, sep="\n")
-    else:
-        from .binary import unpacked
-
-        model = unpacked(options.source, options.config, options.weights)
+    _, model, _ = _float_net(options)
     for line in onnx_out.write(model, options.out):
         print(line)
 
 
 FOREIGN = (".onnx", ".tflite")
+MIXED = ("mixed", "all")
 WRITERS: dict[str, Callable[[argparse.Namespace], Any]] = {".bin": _write_bin, ".onnx": _write_onnx, ".h": _write_h}

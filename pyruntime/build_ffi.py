@@ -24,7 +24,7 @@ WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """
 extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *output,
-                                     const float *data);
+                                     const void *data);
 """
 
 

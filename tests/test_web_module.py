@@ -14,14 +14,17 @@ import bins
 import everything
 import numpy as np
 import pytest
+from closeness import assert_close
+from test_c_ops import jobs
 
 from litenet.exporter import format as writer
 from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.answers import probabilities
+from litenet.trainer.ops import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT, LIMIT_GZIP = 190_000, 80_000  # bytes a page fetches, the model aside; 100,000 and 40,000 are what we want
-MODULES = ("litenet.wasm", "litenet-simd.wasm")
+LIMIT, LIMIT_GZIP = 100_000, 40_000  # bytes a page fetches, the model aside
+MODULES = ("litenet.wasm", "litenet-simd.wasm", "litenet-relaxed.wasm", "litenet-full.wasm")
 TOOLS = [tool for tool in ("node", "clang", "make") if not shutil.which(tool)]
 pytestmark = pytest.mark.skipif(bool(TOOLS), reason=f"{' and '.join(TOOLS)} is not here")
 NETS = {
@@ -48,11 +51,24 @@ def floats(text: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), np.float32)
 
 
-def node(built, *jobs):
+@pytest.fixture(scope="session")
+def relaxed():
+    """The option that gives this Node relaxed vectors; None where it needs none."""
+    flag = "--experimental-wasm-relaxed-simd"
+    program = f"await WebAssembly.compile(require('fs').readFileSync('{ROOT}/wasm/litenet-relaxed.wasm'))"
+    for options in ([], [flag]):
+        command = ["node", *options, "-e", f"(async () => {{ {program} }})()"]
+        done = subprocess.run(command, capture_output=True)
+        if done.returncode == 0:
+            return options
+    pytest.skip("this Node has no relaxed vectors")
+
+
+def node(built, *jobs, options=()):
     """What litenet.js gives for each job; see web_jobs.mjs."""
     ready = [{**job, "model": packed(job["model"])} if "model" in job else job for job in jobs]
     done = subprocess.run(
-        ["node", str(ROOT / "tests" / "web_jobs.mjs")],
+        ["node", *options, str(ROOT / "tests" / "web_jobs.mjs")],
         input=json.dumps(ready),
         capture_output=True,
         text=True,
@@ -76,29 +92,50 @@ def test_the_plain_module_gives_the_bits_of_the_portable_kernels(built, net):
     np.testing.assert_array_equal(floats(found), want)
 
 
+@pytest.mark.parametrize("module", ["litenet-simd.wasm", "litenet-full.wasm", "litenet-relaxed.wasm"])
 @pytest.mark.parametrize("net", NETS)
-def test_the_vector_module_gives_the_portable_numbers(built, net):
+def test_the_vector_modules_give_the_portable_numbers(built, relaxed, module, net):
     engine = InferenceEngine(NETS[net], kernels="portable")
     x = x_of(engine)
     found, layers = node(
         built,
-        {"model": NETS[net], "do": "trace", "input": packed(x), "module": "litenet-simd.wasm"},
-        {"model": NETS[net], "do": "info"},
+        {"model": NETS[net], "do": "trace", "input": packed(x), "module": module},
+        {"model": NETS[net], "do": "info", "module": module},
+        options=relaxed,
     )
-    assert layers["info"]["kernels"] == "wasm"
+    assert layers["info"]["kernels"] == ("wasm relaxed" if "relaxed" in module else "wasm")
     for got, want in zip(found, engine.trace(x), strict=True):
         assert (got["name"], got["op"], tuple(got["shape"])) == (want.name, want.op, want.shape)
         scale = max(float(np.abs(want.array).max()), 1e-3)
         assert np.abs(floats(got["values"]) - np.ravel(want.array)).max() <= 1e-5 * scale, got["name"]
 
 
+@pytest.mark.parametrize("op", ["concat", "mul", "pad", "reshape", "resize", "slice", "transpose", "unary"])
+def test_what_the_core_lacks_runs_in_the_full_module(built, op):
+    job = jobs(op)[0]
+    file = {"model": writer.write(job.model), "input": packed(job.x), "module": "litenet-simd.wasm"}
+    found, about = node(built, {**file, "do": "run"}, {**file, "do": "info"})
+    assert_close(floats(found).reshape(job.want.shape), job.want, *OPS[op].OP.tolerance)
+    assert about["layers"][job.at]["op"] == op and about["info"]["kernels"] == "wasm"
+
+
+def test_without_the_full_module_a_refusal_is_a_number(built, tmp_path):
+    for name in ("litenet.js", "litenet-simd.wasm"):
+        shutil.copy(built / name, tmp_path)
+    program = f"""
+        const {{ LiteNet }} = await import("{tmp_path}/litenet.js");
+        await LiteNet.load(new Uint8Array(200)).catch((e) => console.log(e.name, e.status, e.message));"""
+    done = subprocess.run(["node", "--input-type=module", "-e", program], capture_output=True, text=True)
+    assert "LiteNetError 2 model: refused with status 2 of litenet.h; " in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_the_self_test_passes_and_finds_a_wrong_weight(built, module):
+def test_the_self_test_passes_and_finds_a_wrong_weight(built, relaxed, module):
     file = bytearray(NETS["digits"])
-    (fine,) = node(built, {"model": bytes(file), "do": "selfTest", "module": module})
+    (fine,) = node(built, {"model": bytes(file), "do": "selfTest", "module": module}, options=relaxed)
     assert fine is None
     wrong = with_wrong_weight(bytes(file))
-    (found,) = node(built, {"model": wrong, "do": "selfTest", "module": module})
+    (found,) = node(built, {"model": wrong, "do": "selfTest", "module": module}, options=relaxed)
     with pytest.raises(ModelError) as caught:
         InferenceEngine(wrong).selftest()
     assert found["error"].split(":", 1)[1] == str(caught.value).split(":", 1)[1]
@@ -178,7 +215,9 @@ def test_five_hundred_models_come_and_go_in_the_memory_of_one(built):
     assert many["resident"] - few["resident"] <= 30e6
 
 
-def test_what_a_page_fetches_is_small(built):
-    files = [(built / name).read_bytes() for name in ("litenet-simd.wasm", "litenet.js")]
-    assert sum(map(len, files)) <= LIMIT
-    assert sum(len(gzip.compress(file, 9)) for file in files) <= LIMIT_GZIP
+@pytest.mark.parametrize("core", ["litenet-simd.wasm", "litenet-relaxed.wasm"])
+def test_what_a_page_fetches_is_small(built, core):
+    files = [(built / name).read_bytes() for name in (core, "litenet.js")]
+    sizes = sum(map(len, files)), sum(len(gzip.compress(file, 9)) for file in files)
+    print(f"{core} and litenet.js: {sizes[0]:,} bytes, {sizes[1]:,} with gzip")
+    assert sizes[0] <= LIMIT and sizes[1] <= LIMIT_GZIP

@@ -97,7 +97,7 @@ class Page:
                 "**/digits.bin", lambda route: route.fulfill(body=content, content_type="application/octet-stream")
             )
         self.page.goto(address)
-        self.page.wait_for_function("document.getElementById('answer').textContent.slice(0, 7) !== 'Loading'")
+        self.page.wait_for_function("performance.getEntriesByName('whole').length")
 
     def text(self, name: str) -> str:
         return self.page.locator(f"#{name}").text_content()

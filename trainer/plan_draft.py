@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -38,8 +38,10 @@ class Draft:
         training: bool = False,
         storage: str = "f32",
         recompute: Iterable[str] = (),
+        types: Mapping[int, str] | None = None,
     ):
         self.graph, self.batch, self.alignment, self.storage = graph, batch, alignment, storage
+        self.types = types or {}  # of tensors that are stored otherwise
         self.needs, self.training = needs or Needs(), training
         self.external = {graph.input, *graph.outputs} if external else set()
         self.launches: list[Launch] = []
@@ -82,7 +84,7 @@ class Draft:
 
     def per_tensor(self, name: str, t: int, kind: str, owner: str) -> str:
         """Declare a value shaped as the graph's tensor t, with the batch, stored as activations are."""
-        return self.per_sample(name, self.graph.tensors[t].shape, self.storage, kind, owner)
+        return self.per_sample(name, self.graph.tensors[t].shape, self.types.get(t, self.storage), kind, owner)
 
     def launch(
         self, name: str, kind: str, node: Node | None, reads: dict, writes: dict, adds: dict | None = None, group="",

@@ -9,7 +9,7 @@ from math import prod
 from .graph import Graph, Node
 from .ops import Shape
 
-ITEM = {"f32": 4, "f16": 2, "u8": 1, "i32": 4}
+ITEM = {"f32": 4, "f16": 2, "u8": 1, "i8": 1, "i32": 4}
 ALIGN = 256  # bytes: where each transient buffer and each persistent kind starts
 VECTOR = 16  # bytes: where each tensor of a persistent kind starts, so that float4 loads work
 

@@ -21,7 +21,9 @@ static struct {
     uint32_t pixel_bytes; /* that `pixels` has room for */
     uint8_t *free;        /* first byte that is not taken */
     uint8_t *traced;      /* where the next operator's output goes */
+#ifndef LN_CORE
     char text[TEXT];
+#endif
 } web;
 
 /* The compiler may call these for structures and loops. */
@@ -88,7 +90,8 @@ EXPORT int open_model(uint32_t bytes)
     return web.arena && web.x && web.y ? LN_OK : -1;
 }
 
-/* Why the last call failed: the length of a sentence in UTF-8 that lies at text(). */
+#ifndef LN_CORE
+/* Why the last call failed: the length of a sentence in UTF-8 that lies at text(). A core (litenet_core.c) has none. */
 EXPORT uint32_t explain(void)
 {
     const size_t length = ln_explain(&web.model, web.text, sizeof web.text);
@@ -100,6 +103,7 @@ EXPORT const char *text(void) { return web.text; }
 
 /* The short phrase of a status, which ends with a zero byte. */
 EXPORT const char *status_text(int status) { return ln_status_text((ln_status)status); }
+#endif
 
 /* Run the values at input(); the answer lies at output(). */
 EXPORT int run(void)

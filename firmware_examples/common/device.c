@@ -64,13 +64,7 @@ static uint32_t tensor_bytes(uint32_t index)
 
 static uint32_t output_bytes(void)
 {
-    uint32_t sum = 0;
-    for (uint32_t i = 1; i < d.model.tensor_count; i++) {
-        ln_tensor t;
-        ln_get_tensor(&d.model, i, &t);
-        if (t.is_output) sum += t.bytes;
-    }
-    return sum;
+    return (uint32_t)ln_output_bytes(&d.model);
 }
 
 static int fits(void)
@@ -88,8 +82,7 @@ static void open_model(const uint8_t *bin, uint32_t bytes)
 static ln_status run(ln_after_op after, void *user)
 {
     if (d.status != LN_OK) return d.status;
-    return ln_run_each(&d.model, d.memory.arena, d.memory.arena_bytes, (const float *)(const void *)d.memory.input,
-                       (float *)(void *)d.memory.output, after, user);
+    return ln_run_each(&d.model, d.memory.arena, d.memory.arena_bytes, d.memory.input, d.memory.output, after, user);
 }
 
 /* ---- loaded models. A slot: "LNS1", bytes, CRC-32 of them, generation; 16 bytes on "KEEP" or 0xFF; the model at 64 */
@@ -227,8 +220,9 @@ typedef struct each_operator {
 } each_operator;
 
 /* CRC-32 of what the operator gave; for float32 also the mean of |y|, and of y under signs that depend on the place. */
-static int note_operator(void *user, uint32_t index, const ln_op *op, const ln_tensor *output, const float *data)
+static int note_operator(void *user, uint32_t index, const ln_op *op, const ln_tensor *output, const void *data)
 {
+    const float *y = data;
     each_operator *e = user;
     float size = 0.0f, sign = 0.0f;
 
@@ -237,8 +231,8 @@ static int note_operator(void *user, uint32_t index, const ln_op *op, const ln_t
     if (e->end - e->to < 12) return 1;
     if (output->dtype == LN_F32)
         for (uint32_t i = 0; i < output->elements; i++) {
-            size += data[i] < 0.0f ? -data[i] : data[i];
-            sign += i * 2654435761u < 0x80000000u ? data[i] : -data[i];
+            size += y[i] < 0.0f ? -y[i] : y[i];
+            sign += i * 2654435761u < 0x80000000u ? y[i] : -y[i];
         }
     e->to = put(e->to, ln_crc32(0, data, output->bytes), 4);
     e->to = put_float(e->to, size / (float)output->elements);

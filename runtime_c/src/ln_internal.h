@@ -47,16 +47,23 @@ enum {
     LN_TENSOR_BYTES = 32, /* a tensor record */
     LN_OP_BYTES = 64,     /* an operator record, the last 32 of which are its attributes */
     LN_ATTRS_AT = 32,
+    LN_QUANT_AT = 20,     /* of these: where the numbers of an int8 operator begin */
     LN_NO_TENSOR = 0xFFFF,
     LN_MAX_OPS = 4096,
     LN_MAX_ELEMENTS = 0x3FFFFFFF, /* of one tensor: its bytes fit 32 bits */
     LN_FLAG_INPUT = 1,
     LN_FLAG_OUTPUT = 2,
     LN_FEATURE_F16 = 1, /* feature bit: some weights are float16 */
+    LN_FEATURE_I8 = 2,  /* feature bit: some tensors are int8 */
 #ifdef LN_WITH_F16
-    LN_KNOWN_FEATURES = LN_FEATURE_F16
+    LN_KNOWN_F16 = LN_FEATURE_F16,
 #else
-    LN_KNOWN_FEATURES = 0
+    LN_KNOWN_F16 = 0,
+#endif
+#ifdef LN_WITH_I8
+    LN_KNOWN_FEATURES = LN_KNOWN_F16 | LN_FEATURE_I8
+#else
+    LN_KNOWN_FEATURES = LN_KNOWN_F16
 #endif
 };
 
@@ -87,18 +94,44 @@ ln_status ln_open_checked(ln_model *m, const void *bin, size_t len, ln_checksum 
 /* Part of ln_open: every tensor and operator record. The sections have been found to lie inside the file. */
 ln_status ln_check_records(ln_model *m);
 
+/* Its parts for int8 (ln_check_i8.c). A tensor's scale and zero point; the types of an operator's tensors; and the numbers
+ * of its record, after its weights. */
+ln_status ln_check_scale(ln_model *m, uint32_t tensor);
+ln_status ln_check_types(ln_model *m, uint32_t index, const ln_op *op, const ln_op_facts *facts);
+ln_status ln_check_quant(ln_model *m, uint32_t index, const ln_op *op, const ln_op_facts *facts);
+
 /* What to do about a status, as a sentence; "" for LN_OK. */
 const char *ln_remedy(ln_status status);
+
+/* The rules of preprocessing at b, a header; mean and std mean nothing where an int8 input has whole numbers there. */
+static inline void ln_get_rules(const uint8_t *b, ln_preprocessing *p)
+{
+    p->resize = b[96];
+    p->fit = b[97];
+    p->color = b[98];
+    p->invert = b[99];
+    p->pad = b[124];
+    for (uint32_t c = 0; c < 3; c++) {
+        p->mean[c] = ln_f32(b + 100 + 4 * c);
+        p->std[c] = ln_f32(b + 112 + 4 * c);
+    }
+}
 
 /* Geometry of the golden section: `inputs` times input, output and operator values after `fixed` bytes. */
 typedef struct ln_golden {
     uint64_t fixed, each;   /* bytes before the first golden input; bytes of one */
-    uint64_t x, x_bytes, y; /* input elements and their padded bytes; output elements */
+    uint64_t x, x_bytes, y_bytes; /* input elements and their padded bytes; bytes of the outputs, each padded */
     uint64_t inputs;
-    int frames;             /* 1: inputs are uint8 frames; 0: float32 */
+    int bytes;              /* 1: a byte an input value, of frames or of int8; 0: float32 */
+    int frames;             /* 1: inputs are frames */
 } ln_golden;
 
 void ln_golden_shape(const ln_model *m, ln_golden *g); /* m->golden_bytes must be at least 16 */
+
+/* How an operator's output is compared: byte for byte; within rounding; or loosely, as what is behind floats that were
+ * rounded to int8. FORMAT.md, section 7. */
+typedef enum ln_grade { LN_EXACT, LN_CLOSE, LN_LOOSE } ln_grade;
+ln_grade ln_grade_of(const ln_model *m, uint32_t op_index);
 
 /* Part of ln_open: the golden section. Records have been checked. */
 ln_status ln_check_golden(ln_model *m);
@@ -113,14 +146,17 @@ ln_status ln_check_golden(ln_model *m);
 typedef struct ln_call {
     ln_op op;
     ln_tensor in[4], out;
-    const float *x[4]; /* x, y and scratch are set by ln_run only; while the file is checked they are NULL */
+    const float *x[4]; /* places are set by ln_run only; while the file is checked they are NULL */
     float *y;
+    const int8_t *qx[4]; /* x and y where their tensors are int8; the others are NULL then */
+    int8_t *qy;
     const uint8_t *w;  /* the weights block; NULL if there is none */
     float *scratch;
 } ln_call;
 
-/* Each operator is one file, op_<name>.c, with three functions:
- *   check  the shape rule: c->out against c->in and the attributes, which are in range; weights_bytes and
+/* Each operator is one file, op_<name>.c, with three functions, and where it also runs on int8 tensors a fourth,
+ * ln_<name>_i8_run, in op_<name>_i8.c or beside them:
+ *   check  the shape rule, of both forms: c->out against c->in and the attributes, which are in range; weights_bytes and
  *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS, LN_BAD_SCRATCH or
  *          LN_BAD_ATTRIBUTE. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
  *          2^30, but products with attributes can pass 32 bits: use uint64_t.
@@ -132,9 +168,28 @@ typedef struct ln_call {
     LN_COLD uint64_t ln_##name##_macs(const ln_call *c);
 #include "ln_ops.def"
 
+#define LN_OP_I8(id, NAME, name) void ln_##name##_i8_run(const ln_call *c);
+#include "ln_ops_i8.def"
+
+static inline int ln_is_i8(const ln_call *c) /* does it run in the int8 form? */
+{
+    return c->out.dtype == LN_I8 && c->in[0].dtype == LN_I8;
+}
+
+/* Where tensor `index` is: places of the arena, of the caller's input and output given. For a walk. */
+typedef struct ln_places {
+    const uint8_t *in;
+    uint8_t *arena, *out;
+} ln_places;
+
+void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at);
+
+/* The operator's function, by its form. Places have been set. */
+void ln_run_op(const ln_call *c);
+
 /* A prepared model is run by what prepared it. Arguments are as those of ln_run_each and have been checked. */
 struct ln_fast {
-    ln_status (*run)(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user);
+    ln_status (*run)(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);
 };
 
 /* Operator `index` with its tensors; x, y and scratch NULL. */

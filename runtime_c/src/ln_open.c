@@ -97,6 +97,21 @@ static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
     return LN_OK;
 }
 
+/* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
+static ln_status check_multipliers(ln_model *m, uint32_t channels)
+{
+    enum { MULTIPLIER_END = 1 << 22, OFFSET_END = 1 << 30 };
+    const uint8_t *b = m->bin;
+
+    for (uint32_t at = 100; at < 124; at += 4) {
+        const int32_t v = (int32_t)ln_u32(b + at);
+        const int used = (at - 100) / 4 % 3 < channels, fits = at < 112 ? v > 0 && v < MULTIPLIER_END
+                                                                        : v > -OFFSET_END && v < OFFSET_END;
+        if (used ? !fits : v != 0) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, (uint64_t)(int64_t)v, (uint64_t)used);
+    }
+    return LN_OK;
+}
+
 /* The codes are known, the numbers usable, and the input is a frame of that colour. Bytes 28.. of the header are the
  * input's dims, which ln_check_records compares with its record. */
 static ln_status check_preprocessing(ln_model *m)
@@ -106,7 +121,7 @@ static ln_status check_preprocessing(ln_model *m)
 
     for (uint32_t i = 0; i < 4; i++)
         if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
-    for (uint32_t at = 100; at < 124; at += 4) {
+    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && b[24] == LN_I8); at += 4) {
         const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
         if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
             return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
@@ -122,7 +137,7 @@ static ln_status check_preprocessing(ln_model *m)
         if (ln_u32(b + at) > 65535) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), 65535);
     const uint32_t channels = color == LN_COLOR_GRAY ? 1 : 3;
     if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
-    return LN_OK;
+    return b[24] == LN_I8 ? check_multipliers(m, channels) : LN_OK;
 }
 
 static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksum *checksum)

@@ -4,70 +4,76 @@
 
 static const ln_op_facts FACTS[] = { /* in order of id */
 #ifdef LN_WITH_LINEAR
-    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4},
+    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4, 259},
 #endif
 #ifdef LN_WITH_CONV2D
-    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16},
+    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16, 259},
 #endif
 #ifdef LN_WITH_DEPTHWISE_CONV2D
-    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14},
+    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14, 259},
 #endif
 #ifdef LN_WITH_MAXPOOL2D
-    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8},
+    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8, 129},
 #endif
 #ifdef LN_WITH_AVGPOOL2D
-    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9},
+    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9, 129},
 #endif
 #ifdef LN_WITH_GLOBAL_AVG_POOL
-    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0},
+    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 67},
 #endif
 #ifdef LN_WITH_FLATTEN
-    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0},
+    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0, 129},
 #endif
 #ifdef LN_WITH_ADD
-    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4},
+    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4, 55},
 #endif
 #ifdef LN_WITH_BATCHNORM
-    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4},
+    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4, 263},
 #endif
 #ifdef LN_WITH_LAYERNORM
-    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4},
+    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4, 0},
 #endif
 #ifdef LN_WITH_SOFTMAX
-    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0},
+    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0, 257},
 #endif
 #ifdef LN_WITH_EMBED_PROJECTION
-    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9},
+    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9, 259},
 #endif
 #ifdef LN_WITH_ACTIVATION
-    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4},
+    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4, 257},
 #endif
 #ifdef LN_WITH_PRELU
-    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0},
+    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0, 279},
 #endif
 #ifdef LN_WITH_MUL
-    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0},
+    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0, 67},
 #endif
 #ifdef LN_WITH_CONCAT
-    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1},
+    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1, 55},
 #endif
 #ifdef LN_WITH_RESIZE
-    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11},
+    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11, 129},
 #endif
 #ifdef LN_WITH_PAD
-    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20},
+    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20, 137},
 #endif
 #ifdef LN_WITH_SLICE
-    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13},
+    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13, 129},
 #endif
 #ifdef LN_WITH_TRANSPOSE
-    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4},
+    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4, 129},
 #endif
 #ifdef LN_WITH_RESHAPE
-    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16},
+    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16, 129},
 #endif
 #ifdef LN_WITH_UNARY
-    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1},
+    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1, 257},
+#endif
+#ifdef LN_WITH_QUANTIZE
+    {"quantize", 24, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 3},
+#endif
+#ifdef LN_WITH_DEQUANTIZE
+    {"dequantize", 25, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 1},
 #endif
 };
 

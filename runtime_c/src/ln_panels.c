@@ -39,6 +39,10 @@
 uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype)
 {
     const uint64_t width = (O + 3) / 4 * 4; /* of all panels together */
+    if (dtype == LN_I8) { /* a bias, a multiplier, and the weights of fours of inputs */
+        const uint64_t fours = (K + 3) / 4 * 4;
+        return fours > UINT32_MAX || width > UINT32_MAX / (fours + 8) ? (uint64_t)1 << 40 : width * (fours + 8);
+    }
     if ((dtype != LN_F32 && dtype != LN_F16) || K >= UINT32_MAX || width > UINT32_MAX / ((uint32_t)K + 1))
         return (uint64_t)1 << 40;
     return width * (K + 1) * (dtype == LN_F16 ? 2 : 4);

@@ -35,7 +35,7 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
         tensor->dims[d] = ln_u32(r + 8 + 4 * d);
         if (d < tensor->rank) tensor->elements *= tensor->dims[d];
     }
-    tensor->bytes = 4 * tensor->elements;
+    tensor->bytes = tensor->dtype == LN_I8 ? tensor->elements : 4 * tensor->elements;
     tensor->scale = ln_f32(r + 24);
     tensor->first = ln_u16(r + 28);
     tensor->last = ln_u16(r + 30);
@@ -55,37 +55,48 @@ size_t ln_input_elements(const ln_model *m)
     return t.elements;
 }
 
-/* Elements of the outputs among tensors [0, end): where the values of output `end` stand in `out`. */
-static size_t output_elements(const ln_model *m, uint32_t end)
+size_t ln_input_bytes(const ln_model *m)
+{
+    ln_tensor t;
+
+    if (m->len == 0) return 0;
+    ln_get_tensor(m, 0, &t);
+    return t.bytes;
+}
+
+size_t ln_output_elements(const ln_model *m)
 {
     size_t sum = 0;
     ln_tensor t;
 
-    for (uint32_t i = 0; i < end; i++) {
+    for (uint32_t i = 0; m->len && i < m->tensor_count; i++) {
         ln_get_tensor(m, i, &t);
         if (t.is_output) sum += t.elements;
     }
     return sum;
 }
 
-size_t ln_output_elements(const ln_model *m)
+/* Bytes of `out` that the outputs among tensors [0, end) take; where `end` is an output, *next is where it begins. */
+static size_t output_bytes(const ln_model *m, uint32_t end, size_t *next)
 {
-    return m->len ? output_elements(m, m->tensor_count) : 0;
+    size_t sum = 0;
+    ln_tensor t;
+
+    *next = 0;
+    for (uint32_t i = 0; i < end; i++) {
+        ln_get_tensor(m, i, &t);
+        if (!t.is_output) continue;
+        sum = *next + t.bytes;
+        *next = (sum + 3) & ~(size_t)3;
+    }
+    return sum;
 }
 
-void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
+size_t ln_output_bytes(const ln_model *m)
 {
-    const uint8_t *b = m->bin;
+    size_t next;
 
-    p->resize = b[96];
-    p->fit = b[97];
-    p->color = b[98];
-    p->invert = b[99];
-    p->pad = b[124];
-    for (int c = 0; c < 3; c++) {
-        p->mean[c] = ln_f32(b + 100 + 4 * c);
-        p->std[c] = ln_f32(b + 112 + 4 * c);
-    }
+    return m->len ? output_bytes(m, m->tensor_count, &next) : 0;
 }
 
 void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
@@ -93,21 +104,47 @@ void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
     ln_get_op(m, index, &c->op);
     for (uint32_t k = 0; k < 4; k++) {
         c->x[k] = NULL;
+        c->qx[k] = NULL;
         if (k < c->op.n_inputs) ln_get_tensor(m, c->op.inputs[k], &c->in[k]);
     }
     ln_get_tensor(m, c->op.output, &c->out);
     c->y = NULL;
+    c->qy = NULL;
     c->w = c->op.weights_bytes ? m->bin + c->op.weights_at : NULL;
     c->scratch = NULL;
 }
 
-static void run_op(const ln_call *c)
+#ifdef LN_WITH_I8
+static void run_i8(const ln_call *c)
+{
+    switch (c->op.id) {
+#define LN_OP_I8(id, NAME, name) \
+    case id: ln_##name##_i8_run(c); break;
+#include "ln_ops_i8.def"
+    }
+}
+#endif
+
+#ifdef LN_WITH_F32
+static void run_f32(const ln_call *c) /* and what leads from one type to the other */
 {
     switch (c->op.id) {
 #define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
     case id: ln_##name##_run(c); break;
 #include "ln_ops.def"
     }
+}
+
+#endif
+
+void ln_run_op(const ln_call *c)
+{
+#ifdef LN_WITH_I8
+    if (ln_is_i8(c)) run_i8(c);
+#endif
+#ifdef LN_WITH_F32
+    if (!ln_is_i8(c)) run_f32(c);
+#endif
 }
 
 uint64_t ln_op_macs(const ln_model *m, uint32_t index)
@@ -124,7 +161,31 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
     return 0;
 }
 
-ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out,
+/* The place of tensor `index`, which is t, that is only read where it is the input. */
+static uint8_t *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
+{
+    size_t next;
+
+    if (t->is_input) return (uint8_t *)(uintptr_t)at->in;
+    if (!t->is_output) return at->arena + t->arena_at;
+    output_bytes(m, index, &next);
+    return at->out + next;
+}
+
+void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at)
+{
+    for (uint32_t k = 0; k < c->op.n_inputs; k++) {
+        const void *x = place_of(m, &c->in[k], c->op.inputs[k], at);
+        if (c->in[k].dtype == LN_I8) c->qx[k] = x;
+        else c->x[k] = x;
+    }
+    void *y = place_of(m, &c->out, c->op.output, at);
+    if (c->out.dtype == LN_I8) c->qy = y;
+    else c->y = y;
+    if (c->op.scratch_bytes) c->scratch = (float *)(void *)(at->arena + c->op.scratch_at);
+}
+
+ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out,
                       ln_after_op after, void *user)
 {
     if (m == NULL) return LN_NULL_POINTER;
@@ -135,25 +196,18 @@ ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const 
     if ((uintptr_t)arena % 16) return LN_ARENA_MISALIGNED;
     if (m->fast) return m->fast->run(m, arena, in, out, after, user);
 
+    const ln_places at = {in, arena, out};
     for (uint32_t i = 0; i < m->op_count; i++) {
         ln_call c;
         ln_load_call(m, i, &c);
-        for (uint32_t k = 0; k < c.op.n_inputs; k++) {
-            const ln_tensor *t = &c.in[k];
-            c.x[k] = t->is_input    ? in
-                     : t->is_output ? out + output_elements(m, c.op.inputs[k])
-                                    : (const float *)arena + t->arena_at / sizeof(float);
-        }
-        c.y = c.out.is_output ? out + output_elements(m, c.op.output)
-                              : (float *)arena + c.out.arena_at / sizeof(float);
-        if (c.op.scratch_bytes) c.scratch = (float *)arena + c.op.scratch_at / sizeof(float);
-        run_op(&c);
-        if (after && after(user, i, &c.op, &c.out, c.y)) return LN_STOPPED;
+        ln_set_places(m, &c, &at);
+        ln_run_op(&c);
+        if (after && after(user, i, &c.op, &c.out, c.qy ? (const void *)c.qy : c.y)) return LN_STOPPED;
     }
     return LN_OK;
 }
 
-ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out)
+ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out)
 {
     return ln_run_each(m, arena, arena_bytes, in, out, NULL, NULL);
 }

@@ -33,12 +33,12 @@ static void *exactly(size_t bytes) /* so that one byte too far is seen */
     return p;
 }
 
-static int count_call(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const float *data)
+static int count_call(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const void *data)
 {
-    float *sum = user;
+    unsigned *sum = user;
     (void)i;
     (void)op;
-    for (uint32_t k = 0; k < y->elements; k++) *sum += data[k];
+    for (uint32_t k = 0; k < y->bytes; k++) *sum += ((const unsigned char *)data)[k];
     return 0;
 }
 
@@ -49,11 +49,15 @@ static void use(ln_model *m)
 
     for (uint32_t i = 0; i < m->op_count; i++) macs += ln_op_macs(m, i);
     if (x_n > LARGEST || y_n > LARGEST || arena_n > 4 * (size_t)LARGEST || macs > (uint64_t)LARGEST * 8) return;
-    float *x = exactly(4 * x_n), *y = exactly(4 * y_n), sum = 0;
-    void *arena = exactly(arena_n);
-    for (size_t i = 0; i < x_n; i++) x[i] = (float)(i % 7) - 3.0f;
+    void *x = exactly(ln_input_bytes(m)), *y = exactly(ln_output_bytes(m)), *arena = exactly(arena_n);
+    float *values = exactly(4 * (x_n > y_n ? x_n : y_n));
+    unsigned sum = 0;
+    for (size_t i = 0; i < x_n; i++) values[i] = (float)(i % 7) - 3.0f;
+    if (ln_quantize_input(m, values, x) != LN_OK) abort();
     if (ln_run_each(m, arena, arena_n, x, y, count_call, &sum) != LN_OK) abort();
     if (ln_selftest(m, arena, arena_n, x, y) == LN_OK) sum = 0;
+    if (ln_dequantize_output(m, y, values) != LN_OK) abort();
+    free(values);
     free(x);
     free(y);
     free(arena);
@@ -71,7 +75,7 @@ static ln_status attack(const unsigned char *b, size_t len, char *text, size_t c
     const size_t n = ln_explain(&m, text, cap);
     if (n >= cap || strlen(text) != n) abort();
     if (s == LN_OK) use(&m);
-    else if (ln_run(&m, text, cap, (const float *)b, (float *)copy) != s) abort();
+    else if (ln_run(&m, text, cap, b, copy) != s) abort();
     free(copy);
     return s;
 }

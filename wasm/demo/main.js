@@ -1,12 +1,11 @@
 // The page: a model, something it looks at, and what it says.
 import { LiteNet } from "../litenet.js";
-import { classMap } from "./inside.js";
-import * as maps from "./maps.js";
 import { Paper } from "./paper.js";
-import * as steps from "./steps.js";
 
 const at = (id) => document.getElementById(id);
+performance.mark("code");
 let model = null;
+let inside, maps, steps; // modules that come after the first answer
 let source = null; // a picture or video other than the paper
 let traced = null;
 let step = 0;
@@ -35,12 +34,13 @@ function look() {
     const given = model.info.picture ? source ?? paper.canvas : new Float32Array(model.info.inputElements);
     const answer = model.predict(given, { top: 10 });
     tell(answer);
+    trouble("");
+    if (!steps) return;
     const start = performance.now();
     traced = model.trace(given);
     maps.draw(at("maps"), traced);
     if (performance.now() - start < 100 || !filming) walk();
     heat(answer);
-    trouble("");
   } catch (error) {
     trouble(error.message);
   }
@@ -62,6 +62,7 @@ function tell(answer) {
       ? Array.from(answer.values.slice(0, 4), (v) => v.toPrecision(4)).join("  ")
       : Object.keys(answer.outputs).join(", ");
   if (at("answer").textContent !== text) at("answer").textContent = text;
+  performance.mark("answer");
   at("timing").textContent = `${answer.milliseconds.toFixed(2)} ms from picture to answer, ${model.info.kernels} kernels`;
   const rows = (answer.top ?? []).map(({ label, probability }) => {
     const row = document.createElement("li");
@@ -94,7 +95,7 @@ function heat(answer) {
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
   if (!at("show-heat").checked || answer.index === undefined) return;
-  const found = classMap(model, traced, answer.index);
+  const found = inside.classMap(model, traced, answer.index);
   if (!found) return trouble("This net keeps no map of where: it needs global average pooling before its last layer.");
   const image = new ImageData(found.width, found.height);
   const largest = found.values.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
@@ -111,6 +112,7 @@ async function open(given, name) {
     const loaded = await LiteNet.load(given, {
       onProgress: ({ loaded: bytes, total }) => (total ? (progress.value = bytes / total) : progress.removeAttribute("value")),
     });
+    performance.mark("model");
     model?.dispose();
     model = loaded;
     step = 0;
@@ -193,9 +195,9 @@ at("next").addEventListener("click", () => {
   at("which").value = 0;
   walk();
 });
-at("selftest").addEventListener("click", () => {
+at("selftest").addEventListener("click", async () => {
   try {
-    model.selfTest();
+    await model.selfTest();
     trouble("The self-test passes: this browser computes what the exporter did.");
   } catch (error) {
     trouble(error.message);
@@ -208,5 +210,12 @@ addEventListener("drop", (event) => {
   if (file) take(file);
 });
 
+async function fetchTheRest() {
+  const modules = [import("./inside.js"), import("./maps.js"), import("./steps.js")];
+  [inside, maps, steps] = await Promise.all(modules);
+  performance.mark("whole");
+  look();
+}
+
 const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
-open(new URL(wanted, location.href), wanted);
+open(new URL(wanted, location.href), wanted).then(fetchTheRest);

@@ -74,14 +74,16 @@ def test_firefox_runs_a_model_and_the_demo_page(net, tmp_path):
         const demo = document.getElementById("demo");
         const until = async (ready) => {{ while (!ready()) await new Promise((done) => setTimeout(done, 20)); }};
         await until(() => demo.contentWindow.performance.getEntriesByName("whole").length);
-        const inside = demo.contentDocument, paper = inside.getElementById("paper"), box = paper.getBoundingClientRect();
+        const inside = demo.contentDocument, paper = inside.getElementById("paper");
+        const box = paper.getBoundingClientRect();
         paper.setPointerCapture = () => {{}};
         paper.hasPointerCapture = () => true;
         const pen = (type, x, y) => paper.dispatchEvent(new demo.contentWindow.PointerEvent(type, {{
           clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerId: 1, button: 0 }}));
-        pen("pointerdown", 0.3, 0.2); pen("pointermove", 0.7, 0.2); pen("pointermove", 0.5, 0.9); pen("pointerup", 0.5, 0.9);
+        pen("pointerdown", 0.3, 0.2); pen("pointermove", 0.7, 0.2); pen("pointerup", 0.5, 0.9);
         await until(() => inside.querySelectorAll("#maps .layer").length);
-        Object.assign(found, {{ bars: inside.querySelectorAll("#scores li").length, trouble: inside.getElementById("trouble").textContent }});
+        found.bars = inside.querySelectorAll("#scores li").length;
+        found.trouble = inside.getElementById("trouble").textContent;
         await fetch("/report", {{ method: "POST", body: JSON.stringify(found) }});
       }} catch (error) {{
         await fetch("/report", {{ method: "POST", body: JSON.stringify({{ error: String(error) }}) }});
@@ -91,7 +93,7 @@ def test_firefox_runs_a_model_and_the_demo_page(net, tmp_path):
     class Handler(serve.Handler):
         models = {"digits.bin": net, "test.html": tmp_path / "test.html"}
 
-        def do_POST(self):
+        def do_POST(self):  # noqa: N802
             reports.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(204)
             self.end_headers()

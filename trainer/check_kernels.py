@@ -42,6 +42,11 @@ LARGER: dict[str, list[dict[str, Any]]] = {  # what the operators' own cases do 
     "linear": [{"x": (200,), "out_features": 36, "activation": "relu"}],
     "softmax": [{"x": (1100,)}],
 }
+WITH_MOMENTS: dict[str, list[dict[str, Any]]] = {  # a convolution leaves them for the batchnorm behind it
+    "conv2d": [*LARGER["conv2d"], {"out_channels": 20, "kernel_size": 3, "padding": 1, "x": (40, 41, 3)}],
+    "batchnorm": LARGER["batchnorm"],
+    "batchnorm_add": LARGER["batchnorm_add"],
+}
 FORMS = ("KEEP", "POOL", "SPLIT", "STRIDED", "TURNED")  # macros that make another kernel of one with the same name
 HALF_ROLES = frozenset({"x", "x2", "y", "z", "dy", "dz", "d:x", "d:x2"})  # stored as the net's activations are
 TOLERANCE = 2e-5  # of a value and of the values' root mean square: ten times what rounding does to these sums
@@ -175,6 +180,8 @@ def _operator(op: str, sms: int, half: bool) -> Iterator[Test]:
                     if not new <= seen:
                         seen |= new
                         yield test
+    for case in WITH_MOMENTS.get(op, ()):
+        yield from _Example(op, case, sms, half, moments=True).tests("train")
 
 
 def _form(kernel: Kernel) -> tuple:
@@ -184,12 +191,12 @@ def _form(kernel: Kernel) -> tuple:
 class _Example:
     """One case of an operator: inputs as stored on the device, and the definition in float64 of the same numbers."""
 
-    def __init__(self, op: str, case: dict[str, Any], sms: int, half: bool):
+    def __init__(self, op: str, case: dict[str, Any], sms: int, half: bool, moments: bool = False):
         self.op, self.module, self.half, draw = op, OPS[op], half, np.random.default_rng(0)
         x = tuple(case["x"])
         self.a = make_attrs(self.module.OP, {k: v for k, v in case.items() if k != "x"})
         self.y = tuple(self.module.out_shape(self.a, *[x] * len(self.module.OP.inputs)))
-        self.s = Shapes(self.a, ROWS, x, self.y, sms=sms, half=half)
+        self.s = Shapes(self.a, ROWS, x, self.y, sms=sms, half=half, moments=moments)
         self.env = {role: self.stored(role, draw.standard_normal((ROWS, *x))) for role in self.module.OP.inputs}
         for w in self.module.OP.weights:
             if not (w.needs and not getattr(self.a, w.needs)):
@@ -223,6 +230,10 @@ class _Example:
         else:
             y, aux = self.trained()
             want = {"y": y} | (aux if direction == "train" else {})
+            if s.moments and self.op == "conv2d":
+                want["moments"] = _moments(self.stored("y", y))
+            elif s.moments:
+                env["moments"] = _stored(_moments(env["x"]), False)
             kept = {"y": self.stored("y", y)} | {k: self.stored(k, v) for k, v in aux.items()}
             if direction == "again":
                 env |= {k: v for k, v in kept.items() if k != "y" and k not in env}
@@ -254,6 +265,12 @@ class _Example:
         else:
             scratch = calls_other.SCRATCH.get(self.op, lambda *_: 0)(direction, s)
             yield "", "", tuple(calls_other.CALLS[self.op](direction, s)), scratch
+
+
+def _moments(array: np.ndarray) -> np.ndarray:
+    """(2, C): each channel's mean and its sum of squared distances from it."""
+    rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+    return np.stack([rows.mean(0), np.square(rows - rows.mean(0)).sum(0)])
 
 
 # ---- what belongs to no operator

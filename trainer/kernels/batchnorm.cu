@@ -10,9 +10,12 @@
  *              act' is told from y computed again from x; with ADD y is read
  * x, x2, y, dy, dx, dx2, add, add2 (R, C) real   the rest (C) float   part (S, 2, C), in training one row (C) more
  * add, add2 NULL: nothing is added; dx, dx2 NULL: not asked for; x2, y, add2, dx2 are not looked at without ADD
+ * moments   (2, C): mean and sum of squared distances of all rows, where the convolution before left them (moments.cuh);
+ *           kernels that do not leave them let `moments` find them
  * Macros    ACT; VEC: 4 where C is a multiple of 4, else 1; ADD: 1 or absent
  * Launch    columns.cuh; grid (tiles, ranges of rows). train with S = 0, and backward_whole: one launch with gridDim.y
- *           = 1, whose blocks take the moments (or sums) of their columns themselves. Else moments (or sums) first,
+ *           = 1, whose blocks take the moments (or sums) of their columns themselves. train with S < 0: part is
+ *           `moments`. Else moments (or sums) first,
  *           with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
  *           in the same order. With ADD, sums may write dx2 = dh already: what is left then is the backward pass of dh
  *           without ADD and ACT
@@ -106,6 +109,7 @@ extern "C" __global__ void batchnorm_forward_f32(
     const float *__restrict__ running_mean, const float *__restrict__ running_var, real *y, int R, int C, int chunk,
     int log_tx, float eps, float alpha)
 {
+    wait_for_last_launch();
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
     const Inputs in = inputs(x, x2, rows, C, at);
@@ -128,6 +132,7 @@ extern "C" __global__ void batchnorm_again_f32(
     const float *__restrict__ mean, const float *__restrict__ inv_std, real *y, int R, int C, int chunk, int log_tx,
     float alpha)
 {
+    wait_for_last_launch();
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
     const Inputs in = inputs(x, x2, rows, C, at);
@@ -136,9 +141,21 @@ extern "C" __global__ void batchnorm_again_f32(
     finish(in, x, x2, y, rows, C, at, alpha, [&](const Pack<V> &v) { return on_line(line, v); });
 }
 
-extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
-    const real *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx)
+/* Of the thread's ranges of S. */
+__device__ __forceinline__ Moments<V> part_moments(const float *part, int S, int chunk, int R, int C, const Columns &at)
 {
+    Moments<V> m = no_moments<V>();
+    for (int s = at.ty; s < S; s += at.TY) {
+        const float *from = part + (size_t)s * 2 * C + at.c;
+        merge(m, (float)min(chunk, R - s * chunk), load<V>(from), load<V>(from + C));
+    }
+    return m;
+}
+
+extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
+    const real *__restrict__ x, float *part, float *moments, int *counters, int R, int C, int chunk, int log_tx)
+{
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const int end = min(R, (int)(blockIdx.y + 1) * chunk);
@@ -152,6 +169,14 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
         store(to + C, m.m2);
         if (blockIdx.y == 0) store(part + (size_t)gridDim.y * 2 * C + at.c, shift);
     }
+    if (!moments || !last_block(counters + blockIdx.x, gridDim.y)) return;
+    m = at.c < C ? part_moments(part, gridDim.y, chunk, R, C, at) : no_moments<V>();
+    m = column_moments(m, R, at, box);
+    if (at.c >= C || at.ty > 0) return;
+#pragma unroll
+    for (int k = 0; k < V; k++) m.mean.v[k] += shift.v[k];
+    store(moments + at.c, m.mean);
+    store(moments + C + at.c, m.m2);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
@@ -159,6 +184,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
     float *running_var, const float *__restrict__ part, real *y, float *mean, float *inv_std, int R, int C, int chunk,
     int log_tx, int S, int part_chunk, float eps, float momentum, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -168,15 +194,13 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
     if (at.c < C && S == 0) {
         origin = load<V>(x + at.c);
         m = row_moments<V>(x, origin, 0, R, C, at);
-    } else if (at.c < C) {
+    } else if (at.c < C && S > 0) {
         origin = load<V>(part + (size_t)S * 2 * C + at.c);
-        for (int s = at.ty; s < S; s += at.TY) {
-            const float *from = part + (size_t)s * 2 * C + at.c;
-            merge(m, (float)min(part_chunk, R - s * part_chunk), load<V>(from), load<V>(from + C));
-        }
+        m = part_moments(part, S, part_chunk, R, C, at);
     }
-    m = column_moments(m, R, at, box);
+    if (S >= 0) m = column_moments(m, R, at, box);
     if (at.c >= C) return;
+    if (S < 0) m.mean = load<V>(part + at.c), m.m2 = load<V>(part + C + at.c);
     const float share = 1.0f / (float)R;
     Pack<V> inv;
 #pragma unroll
@@ -257,6 +281,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_sums_f32(
     const float *__restrict__ beta, const float *__restrict__ mean, const float *__restrict__ inv_std,
     float *__restrict__ part, real *dx2, int R, int C, int chunk, int log_tx, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -334,6 +359,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_backward_f32(
     const real *add2, const float *__restrict__ part, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C,
     int chunk, int log_tx, int S, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -364,6 +390,7 @@ extern "C" __global__ void __launch_bounds__(512) batchnorm_backward_whole_f32(
     const real *add2, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C, int log_tx, int accumulate,
     float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, R, at);

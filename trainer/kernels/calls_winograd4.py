@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..ops import Shape
+from . import calls_moments
 from .call import Arg, Call, Float, Kernel, Ref, Shapes, blocks, constants
 from .tiles import DEFAULT_SMS, LAUNCH, SCRATCH_FLOATS, SCRATCH_LIMIT, STEP_WAIT, TILES, Tile
 from .variants import NULL, Variant, act_id, divisor, has_bias, ints, older_dx, storage
@@ -20,6 +21,7 @@ KERNELS = {  # file and macro
     **{name: ("conv2d_winograd4_wgrad.cu", name.upper()) for name in ("gradient", "weights", "taps")},
 }
 PART_STEPS, MOST_PARTS = 4, 8  # steps of a part of a product's sum at least, and parts
+MOST_ROWS = 512  # of moments
 LEAST = 16  # channels: with fewer the transforms take longer than what they save
 
 
@@ -38,8 +40,9 @@ class Way:
     cut: bool = False
 
 
-def convs(s: Shapes, turned: bool, pool: bool) -> list[Variant]:
-    """The forward pass, or, turned, the data gradient."""
+def convs(part: str, s: Shapes, pool: bool) -> list[Variant]:
+    """The data gradient ("dgrad"), or a direction of the forward pass."""
+    turned = part == "dgrad"
     (_, _, C), (Ho, Wo, O) = _sizes(s, turned, pool)
     CP, OP, sms = blocks(C, 4) * 4, blocks(O, 4) * 4, s.sms or DEFAULT_SMS
 
@@ -49,7 +52,7 @@ def convs(s: Shapes, turned: bool, pool: bool) -> list[Variant]:
 
     ways = [Way(t, cut) for t in PRODUCTS for cut in (False, True)]
     found = forms(s.N * blocks(Ho, 4) * blocks(Wo, 4), 4 * ELEMENTS * (CP + OP), ways, turn)
-    variants = [conv(s, turned, pool, way, count) for way, count in found]
+    variants = [conv(part, s, pool, way, count) for way, count in found]
     return list({v.name: v for v in variants}.values())  # where nothing can be cut, two ways are one
 
 
@@ -118,8 +121,9 @@ def fill(way: Way, M: int, N: int, K: int, sms: int) -> Fill:
     return Fill(each, whole, rest, parts, per_part, steps_of_all * step + added)
 
 
-def conv(s: Shapes, turned: bool, pool: bool, way: Way, per_turn: int) -> Variant:
+def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
     """F(4x4, 3x3) with `per_turn` tiles of the images at a time."""
+    turned = part == "dgrad"
     (H, W, C), (Ho, Wo, O) = _sizes(s, turned, pool)
     CP, OP, act = blocks(C, 4) * 4, blocks(O, 4) * 4, act_id(s.a)
     th, tw, pad = blocks(Ho, 4), blocks(Wo, 4), s.a.padding[:2]
@@ -130,26 +134,43 @@ def conv(s: Shapes, turned: bool, pool: bool, way: Way, per_turn: int) -> Varian
     tile, cut = way.tile, fills[per_turn].parts
     later = max((f.parts - 1) * f.rest for f in fills.values()) * tile.bm * tile.bn
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, later)
-    u, v, m, part = _scratch(*sizes)
+    u, v, m, later_parts = _scratch(*sizes)
+    moments, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn, O)
+    high = [blocks(count, 8 * per) for _, count in turns]  # rows of moments
+    rows = calls_moments.rows(sum(high), blocks(O, 32), 32, together=True)
+    leaves = moments and calls_moments.fit(rows)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
     after: dict[str, str | int] = {"ACT": 0 if turned else act, "POOL": int(pool and not turned), **storage(s)}
     out = (NULL, older_dx(s), Ref("d:x"), NULL) if turned else (Ref("bias"), NULL, Ref("y"), index)
-    calls = [_filters(s, C, O, CP, OP, turned, u)]
-    for first, count in turns:
+    calls, before_row = [_filters(s, C, O, CP, OP, turned, u)], 0
+    for turn, (first, count) in enumerate(turns):
         f = fills[count]
         calls.append(_input(s, values, v, (H, W, C), CP, corner, (th, tw), first, count, **before))
-        args: tuple[Arg, ...] = (v, u, m, part, *ints(count, CP, OP, f.whole, f.parts, f.per_part))
+        args: tuple[Arg, ...] = (v, u, m, later_parts, *ints(count, CP, OP, f.whole, f.parts, f.per_part))
         calls.append(Call(_kernel("product", TILE=tile.text), (f.grid, 1, 1), (tile.threads, 1, 1), args))
-        args = (m, part, *out, *ints(Ho, Wo, O, OP, th, tw, first, count), *by_tile, *divisor(OP))
+        args = (m, later_parts, *out, *ints(Ho, Wo, O, OP, th, tw, first, count), *by_tile, *divisor(OP))
         shape = (blocks(count, tile.bm), tile.bm.bit_length() - 1, tile.bn.bit_length() - 1)
-        args += (*ints(f.whole, f.parts, f.each, *shape), Float(s.a.alpha))
-        calls.append(
-            Call(_kernel("output", **after, CUT=int(f.parts > 1)), (blocks(count * OP, 256), 1, 1), (256, 1, 1), args)
-        )
+        args += (*ints(f.whole, f.parts, f.each, *shape), Float(s.a.alpha), *ints(per))
+        grid, macros = (blocks(count * OP, 256), 1, 1), {**after, "CUT": int(f.parts > 1)}
+        if leaves:
+            grid, macros = (rows.columns, high[turn], 1), {**macros, "MOMENTS": 1}
+            args += rows.args(part, 4 * sum(sizes), 0, before_row, turn == len(turns) - 1)
+            before_row += high[turn]
+        else:
+            args += calls_moments.NO_ROWS
+        calls.append(Call(_kernel("output", **macros), grid, (256, 1, 1), args))
     name = f"winograd4 {tile.name} n{per_turn}" + (f" c{cut}" if cut > 1 else "")
-    return Variant(name, tuple(calls), 4 * sum(sizes))
+    variant = Variant(name, tuple(calls), 4 * sum(sizes) + (rows.bytes if leaves else 0))
+    return calls_moments.with_pass(variant, part, s) if moments and not leaves else variant
+
+
+def _tiles_of_a_thread(s: Shapes, per_turn: int, O: int) -> int:
+    """Where the transform back leaves moments: as few as leave no more rows than the last block soon puts together, and
+    four blocks a multiprocessor."""
+    full = min(8, per_turn * blocks(O, 32) // (32 * (s.sms or DEFAULT_SMS)))
+    return max(1, full, blocks(s.N * s.y[0] * s.y[1], 16 * 8 * MOST_ROWS))
 
 
 def wgrads(s: Shapes, pool: bool) -> list[Variant]:

@@ -13,7 +13,7 @@ from test_cuda_gemm import Case, only_tile, run
 
 from litenet.trainer.data.dataset import Dataset
 from litenet.trainer.device_trainer import DeviceTrainer
-from litenet.trainer.kernels import calls_gemm, calls_moments, calls_other, tiles
+from litenet.trainer.kernels import calls_gemm, calls_moments, calls_other, calls_winograd4, tiles
 from litenet.trainer.kernels.call import Shapes
 from litenet.trainer.ops import OPS, make_attrs
 from litenet.trainer.settings import settings_for
@@ -38,7 +38,8 @@ def left(case, variant, backwards=False):
     """(y, moments) of a variant."""
     arrays = {**case.arrays, "y": np.full((case.N, *case.y), np.nan, case.real)}
     arrays |= {"scratch": np.full(variant.scratch // 4, np.nan, np.float32)}
-    arrays["moments"] = np.full((2, case.y[-1]), np.nan, np.float32)
+    pixels, C = case.N * case.y[0] * case.y[1], case.y[-1]
+    arrays["moments"] = np.full(calls_moments.floats(pixels, C), np.nan, np.float32)
     run(variant.calls, arrays, backwards)
     return arrays["y"], arrays["moments"]
 
@@ -49,9 +50,20 @@ def forms(case, direction="train", sms=3):
     return found
 
 
-def check(y, moments):
+def together(moments, pixels, C):
+    """(mean, m2) of all rows, in float64."""
+    most = calls_moments.most(pixels)
+    rows, n = moments[: most * 3 * C].reshape(most, 3, C).astype(np.float64), moments[most * 3 * C :][:most]
+    assert n.sum() == pixels
+    (origin, mean, m2), n = rows[n > 0].transpose(1, 0, 2), n[n > 0, None]
+    both = (n * (origin + mean)).sum(0) / pixels
+    return both, (m2 + n * (origin + mean - both) ** 2).sum(0)
+
+
+def check(y, left):
     """The mean is off by a last place or 5e-7 of the spread, the sum of squares by four last places."""
     rows = y.reshape(-1, y.shape[-1]).astype(np.float64)
+    moments = together(left, *rows.shape)
     mean, m2 = rows.mean(0), ((rows - rows.mean(0)) ** 2).sum(0)
     size = np.sqrt(m2 / len(rows))
     assert (np.abs(moments[0] - mean) <= 1e-7 * np.abs(mean) + 5e-7 * size).all()
@@ -83,7 +95,7 @@ def test_tiles_winograd_and_the_first_layer_need_no_pass_of_their_own():
 def test_every_tile_leaves_them(monkeypatch, t):
     """The sum whole, and in 3 parts."""
     only_tile(monkeypatch, t)
-    monkeypatch.setattr(calls_moments, "ONE_GROUP", 4)
+    monkeypatch.setattr(calls_moments, "MOST", 3)
     case = Case("conv2d", (11, 9, 8), N=3, kernel_size=3, out_channels=20, padding=1)
     found = [v for v in forms(case) if v.name.startswith(t.name)]
     assert any(leaves(v) for v in found)
@@ -93,19 +105,30 @@ def test_every_tile_leaves_them(monkeypatch, t):
 
 @pytest.mark.parametrize("name", ["first layer", "odd", "wide", "strided"])
 def test_many_rows_are_put_together_in_groups(monkeypatch, name):
-    monkeypatch.setattr(calls_moments, "ONE_GROUP", 2)
+    monkeypatch.setattr(calls_moments, "MOST", 2)
     case = made(name, N=4)
-    assert any("k" in v.name for v in forms(case, sms=40))
     for v in forms(case, sms=40):
         check(*left(case, v))
 
 
 def test_more_rows_than_counters_take_a_pass_of_their_own(monkeypatch):
-    monkeypatch.setattr(calls_moments, "COUNTERS", 1)
+    monkeypatch.setattr(calls_moments, "COUNTERS", 0)
+    monkeypatch.setattr(calls_moments, "MOST", 1)
     case = made("wide")
     for v in forms(case):
-        assert not leaves(v)
+        assert leaves(v) is v.name.startswith("winograd4")  # whose launches have as many rows as there can be
         check(*left(case, v))
+
+
+def test_launches_after_one_another_add_to_the_same_rows(monkeypatch):
+    """F(4x4, 3x3) in turns, the last of them with fewer rows: an even and an odd number of them."""
+    monkeypatch.setattr(calls_moments, "LEAST_PIXELS", 8)
+    case = Case("conv2d", (13, 10, 36), N=4, kernel_size=3, out_channels=70, padding=1)
+    s = case.shapes(40, moments=True)
+    for tiles_of_a_turn in (13, 20, 48):
+        v = calls_winograd4.conv("train", s, False, calls_winograd4.Way(tiles.TILES[3]), tiles_of_a_turn)
+        check(*left(case, v))
+        assert left(case, v)[1].tobytes() == left(case, v, backwards=True)[1].tobytes()
 
 
 @pytest.mark.parametrize("name", ["odd", "wide", "first layer", "grouped"])
@@ -144,7 +167,15 @@ def test_batchnorm_uses_the_moments_it_is_given(op, x):
     double = {k: v.astype(np.float64) for k, v in arrays.items()}
     want, aux = module.forward_train(a, *(double[k] for k in (*module.OP.inputs, *(w.name for w in module.OP.weights))))
     rows = double["x"].reshape(-1, x[-1])
-    moments = np.stack([rows.mean(0), ((rows - rows.mean(0)) ** 2).sum(0)]).astype(np.float32)
+    most = calls_moments.most(len(rows))
+    parts = np.array_split(rows, most)[: max(most - 1, 1)]  # one row less than there can be, where that can be
+    if most > 1:
+        parts[-1] = np.concatenate([parts[-1], np.array_split(rows, most)[-1]])
+    moments = np.full(calls_moments.floats(*rows.shape), np.nan, np.float32)
+    for i, part in enumerate(parts):
+        m2 = ((part - part.mean(0)) ** 2).sum(0)
+        moments[3 * i * x[-1] :][: 3 * x[-1]] = np.concatenate([part[0], part.mean(0) - part[0], m2])
+    moments[3 * most * x[-1] :][:most] = [*map(len, parts), *[0] * (most - len(parts))]
     kept = {k: np.full(x[-1], np.nan, np.float32) for k in ("mean", "inv_std")}
     arrays |= kept | {"y": np.full((3, *x), np.nan, np.float32), "moments": moments}
     cushim.run(call, arrays)
@@ -182,7 +213,7 @@ def test_a_net_on_a_device_takes_no_pass_for_the_moments_and_learns_as_on_the_cp
     assert [n.moments for n in device.graph.nodes] == ["out", "in", "out", "in", "", ""]
     assert "batchnorm_moments_f32" not in device.device.launched
     value = device.plan.values[device.graph.tensors[device.graph.nodes[0].output].name + ":moments"]
-    assert (value.shape, value.batched) == ((2, 8), False)
+    assert (value.shape, value.batched) == ((calls_moments.floats(8 * 24 * 24, 8),), False)
     _, want = stepped(lambda b: Trainer(b, 8, 1, (120.0,) * 3, (70.0,) * 3))
     for name in want:
         assert_close(got[name], want[name], 2e-4, 2e-4)

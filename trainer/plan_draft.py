@@ -125,8 +125,9 @@ class Draft:
                 declare = self.per_sample if aux.batched else self.declare
                 writes[aux.name] = declare(f"{node.name}:{aux.name}", shape, aux.dtype, "auxiliary", node.layer)
             if node.moments == "out":
-                shape = (2, self.graph.tensors[node.output].shape[-1])
-                writes["moments"] = self.declare(f"{y}:moments", shape, "f32", "auxiliary", node.layer)
+                *size, C = self.graph.tensors[node.output].shape
+                floats = self.needs.moments(self.batch * prod(size), C)
+                writes["moments"] = self.declare(f"{y}:moments", (floats,), "f32", "auxiliary", node.layer)
             elif node.moments == "in":
                 reads["moments"] = f"{inputs['x']}:moments"
         self.inplace[y] = [inputs[role] for role in module.OP.inplace]

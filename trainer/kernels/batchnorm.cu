@@ -10,13 +10,11 @@
  *              act' is told from y computed again from x; with ADD y is read
  * x, x2, y, dy, dx, dx2, add, add2 (R, C) real   the rest (C) float   part (S, 2, C), in training one row (C) more
  * add, add2 NULL: nothing is added; dx, dx2 NULL: not asked for; x2, y, add2, dx2 are not looked at without ADD
- * moments   (2, C): mean and sum of squared distances of all rows, where the convolution before left them (moments.cuh);
- *           kernels that do not leave them let `moments` find them
  * Macros    ACT; VEC: 4 where C is a multiple of 4, else 1; ADD: 1 or absent
  * Launch    columns.cuh; grid (tiles, ranges of rows). train with S = 0, and backward_whole: one launch with gridDim.y
- *           = 1, whose blocks take the moments (or sums) of their columns themselves. train with S < 0: part is
- *           `moments`. Else moments (or sums) first,
- *           with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
+ *           = 1, whose blocks take the moments (or sums) of their columns themselves. train with S < 0: part has the
+ *           -S rows of moments.cuh, which the convolution before left, or `moments` with most = -S, where its kernels
+ *           leave none; else most = 0. Else moments (or sums) first, with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
  *           in the same order. With ADD, sums may write dx2 = dh already: what is left then is the backward pass of dh
  *           without ADD and ACT
  * Aliasing  y may be x or x2; dx may be dy or add, dx2 dy or add2, not each other
@@ -141,19 +139,8 @@ extern "C" __global__ void batchnorm_again_f32(
     finish(in, x, x2, y, rows, C, at, alpha, [&](const Pack<V> &v) { return on_line(line, v); });
 }
 
-/* Of the thread's ranges of S. */
-__device__ __forceinline__ Moments<V> part_moments(const float *part, int S, int chunk, int R, int C, const Columns &at)
-{
-    Moments<V> m = no_moments<V>();
-    for (int s = at.ty; s < S; s += at.TY) {
-        const float *from = part + (size_t)s * 2 * C + at.c;
-        merge(m, (float)min(chunk, R - s * chunk), load<V>(from), load<V>(from + C));
-    }
-    return m;
-}
-
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
-    const real *__restrict__ x, float *part, float *moments, int *counters, int R, int C, int chunk, int log_tx)
+    const real *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx, int most)
 {
     wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
@@ -163,20 +150,20 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
     const Pack<V> shift = at.c < C ? load<V>(x + at.c) : fill<V>(0.0f); /* row 0 */
     if (at.c < C) m = row_moments<V>(x, shift, blockIdx.y * chunk, end, C, at);
     m = column_moments(m, end - (int)blockIdx.y * chunk, at, box);
-    if (at.c < C && at.ty == 0) {
+    if (at.c < C && at.ty == 0 && most > 0) {
+        float *to = part + (size_t)blockIdx.y * 3 * C + at.c;
+        store(to, shift);
+        store(to + C, m.mean);
+        store(to + 2 * C, m.m2);
+    } else if (at.c < C && at.ty == 0) {
         float *to = part + (size_t)blockIdx.y * 2 * C + at.c;
         store(to, m.mean);
         store(to + C, m.m2);
         if (blockIdx.y == 0) store(part + (size_t)gridDim.y * 2 * C + at.c, shift);
     }
-    if (!moments || !last_block(counters + blockIdx.x, gridDim.y)) return;
-    m = at.c < C ? part_moments(part, gridDim.y, chunk, R, C, at) : no_moments<V>();
-    m = column_moments(m, R, at, box);
-    if (at.c >= C || at.ty > 0) return;
-#pragma unroll
-    for (int k = 0; k < V; k++) m.mean.v[k] += shift.v[k];
-    store(moments + at.c, m.mean);
-    store(moments + C + at.c, m.m2);
+    if (blockIdx.x > 0 || threadIdx.x > 0) return;
+    for (int s = blockIdx.y; s < most; s += gridDim.y)
+        part[(size_t)most * 3 * C + s] = s == blockIdx.y ? (float)m.n : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
@@ -196,11 +183,24 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
         m = row_moments<V>(x, origin, 0, R, C, at);
     } else if (at.c < C && S > 0) {
         origin = load<V>(part + (size_t)S * 2 * C + at.c);
-        m = part_moments(part, S, part_chunk, R, C, at);
+        for (int s = at.ty; s < S; s += at.TY) {
+            const float *from = part + (size_t)s * 2 * C + at.c;
+            merge(m, (float)min(part_chunk, R - s * part_chunk), load<V>(from), load<V>(from + C));
+        }
+    } else if (at.c < C) { /* rows of moments.cuh */
+        origin = load<V>(part + at.c);
+#pragma unroll 2
+        for (int s = at.ty; s < -S; s += at.TY) {
+            const float *from = part + (size_t)s * 3 * C + at.c, n = part[(size_t)-S * 3 * C + s];
+            const Pack<V> own = load<V>(from), m2 = load<V>(from + 2 * C);
+            Pack<V> mean = load<V>(from + C);
+#pragma unroll
+            for (int k = 0; k < V; k++) mean.v[k] += own.v[k] - origin.v[k];
+            merge(m, n, mean, m2);
+        }
     }
-    if (S >= 0) m = column_moments(m, R, at, box);
+    m = column_moments(m, R, at, box);
     if (at.c >= C) return;
-    if (S < 0) m.mean = load<V>(part + at.c), m.m2 = load<V>(part + C + at.c);
     const float share = 1.0f / (float)R;
     Pack<V> inv;
 #pragma unroll

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from ..ops.activations import IDS
 from .arguments import DY, NONE, PART, X2, X, Y, cut_of, kernel, matrix, older, wanted
 from .call import Arg, Call, Float, Int, Kernel, Ref, Shapes
+from .calls_moments import most
 from .grids import CARD, MAX_Y, Columns, columns, vector
 
 FUSED_ROWS = 1024
 GAMMA, BETA = Ref("gamma"), Ref("beta")
-MOMENTS = Ref("moments")  # of the whole batch, which the convolution before has left
+MOMENTS = Ref("moments")  # rows of them, which the convolution before has left
 RUNNING, KEPT = (Ref("running_mean"), Ref("running_var")), (Ref("mean"), Ref("inv_std"))
 
 
@@ -57,9 +58,9 @@ def _train(s: Shapes, named: Callable[..., Kernel], x2: Ref) -> list[Call]:
     R, C = matrix(s)
     part, first = None if s.moments else _ranges(s), []
     if part:
-        args: tuple[Arg, ...] = (X, PART, NONE, NONE, Int(R), Int(C), *cut_of(part))
+        args: tuple[Arg, ...] = (X, PART, Int(R), Int(C), *cut_of(part), Int(0))
         first = [Call(named("moments"), part.grid, part.block, args)]
-    ranges = -1 if s.moments else part.ranges if part else 0
+    ranges = -most(R) if s.moments else part.ranges if part else 0
     cut = _side_by_side(s) if ranges else _rest(s, None)
     args = (
         X, x2, GAMMA, BETA, *RUNNING, MOMENTS if s.moments else PART, Y, *KEPT, Int(R), Int(C), *cut_of(cut),

@@ -139,9 +139,9 @@ def _conv_forward(direction: str, s: Shapes, c: _Conv) -> list[Variant]:
             per, form = steps, split_form(t, count, 1)
         splits = blocks(steps, per)
         parts = form.scratch(t, count, splits, M * c.O)
-        rows = calls_moments.rows(blocks(M, t.bm), blocks(c.O, t.bn), t.bn)
+        rows = calls_moments.rows(s, blocks(M, t.bm), blocks(c.O, t.bn), t.bn)
         counter, at = count if form == LAST else 0, blocks(parts, 16) * 16
-        leaves = calls_moments.wanted(direction, s) and form != SECOND and calls_moments.fit(rows, counter)
+        leaves = calls_moments.wanted(direction, s) and form != SECOND and rows.fit(counter)
         macros = {"TILE": t.text, "VC": vector(c.C), "ACT": 0 if form == SECOND else act, **form.macro, **c.macros}
         macros |= {"MOMENTS": 1} if leaves else {}
         kernel = Kernel("conv2d.cu", "conv2d_forward_f32", constants(CONV_FORWARD=1, **macros, **storage(s)))
@@ -243,8 +243,8 @@ def _first_forward(direction: str, s: Shapes, c: _Conv) -> Variant:
     tiles, divisors = _tiles(c, tile)
     turns = blocks(c.O, 32)
     grid = (min(tiles, blocks(2 * (s.sms or DEFAULT_SMS), turns)), turns, 1)  # 2 to a multiprocessor
-    rows = calls_moments.rows(grid[0], turns, 32)
-    leaves = calls_moments.wanted(direction, s) and calls_moments.fit(rows)
+    rows = calls_moments.rows(s, grid[0], turns, 32)
+    leaves = calls_moments.wanted(direction, s) and rows.fit()
     macros = _first_macros(s, c) | {"ACROSS": tile[1] * side // 8} | ({"MOMENTS": 1} if leaves else {})
     kernel = Kernel("conv2d_first.cu", "conv2d_first_forward_f32", constants(CONV_FORWARD=1, **macros))
     args: tuple[Arg, ...] = (

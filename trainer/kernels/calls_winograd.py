@@ -78,9 +78,9 @@ def _conv(part: str, s: Shapes, pool: bool, outs: int, per_block: int, splits: i
     whole = splits == 1
     macros = {"OUTS": outs, "TILES": per_block, "ACT": act if whole and not turned else 0, "MASK": act if turned else 0}
     macros |= {"POOL": pooled, "TAIL": int(C % 8 > 0), "SPLIT": int(not whole)}
-    rows = calls_moments.rows(blocks(tiles, per_block), OP // outs, outs)
+    rows = calls_moments.rows(s, blocks(tiles, per_block), OP // outs, outs)
     wanted = calls_moments.wanted(part, s)
-    leaves = wanted and whole and calls_moments.fit(rows)
+    leaves = wanted and whole and rows.fit()
     macros |= {"MOMENTS": 1} if leaves else {}
     index = Ref("index") if pool else NULL
     args: tuple[Arg, ...] = (

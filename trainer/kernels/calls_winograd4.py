@@ -21,7 +21,6 @@ KERNELS = {  # file and macro
     **{name: ("conv2d_winograd4_wgrad.cu", name.upper()) for name in ("gradient", "weights", "taps")},
 }
 PART_STEPS, MOST_PARTS = 4, 8  # steps of a part of a product's sum at least, and parts
-MOST_ROWS = 512  # of moments
 LEAST = 16  # channels: with fewer the transforms take longer than what they save
 
 
@@ -135,16 +134,13 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
     later = max((f.parts - 1) * f.rest for f in fills.values()) * tile.bm * tile.bn
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, later)
     u, v, m, later_parts = _scratch(*sizes)
-    moments, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn, O)
-    high = [blocks(count, 8 * per) for _, count in turns]  # rows of moments
-    rows = calls_moments.rows(sum(high), blocks(O, 32), 32, together=True)
-    leaves = moments and calls_moments.fit(rows)
+    leaves, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn, O)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
     after: dict[str, str | int] = {"ACT": 0 if turned else act, "POOL": int(pool and not turned), **storage(s)}
     out = (NULL, older_dx(s), Ref("d:x"), NULL) if turned else (Ref("bias"), NULL, Ref("y"), index)
-    calls, before_row = [_filters(s, C, O, CP, OP, turned, u)], 0
+    calls = [_filters(s, C, O, CP, OP, turned, u)]
     for turn, (first, count) in enumerate(turns):
         f = fills[count]
         calls.append(_input(s, values, v, (H, W, C), CP, corner, (th, tw), first, count, **before))
@@ -155,22 +151,20 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
         args += (*ints(f.whole, f.parts, f.each, *shape), Float(s.a.alpha), *ints(per))
         grid, macros = (blocks(count * OP, 256), 1, 1), {**after, "CUT": int(f.parts > 1)}
         if leaves:
-            grid, macros = (rows.columns, high[turn], 1), {**macros, "MOMENTS": 1}
-            args += rows.args(part, 4 * sum(sizes), 0, before_row, turn == len(turns) - 1)
-            before_row += high[turn]
+            rows = calls_moments.rows(s, blocks(count, 8 * per), blocks(O, 32), 32)
+            grid, macros = (rows.columns, rows.blocks, 1), {**macros, "MOMENTS": 1}
+            args += rows.args(part, 0, turn=2 * (turn > 0) + (len(turns) - 1 - turn) % 2)
         else:
             args += calls_moments.NO_ROWS
         calls.append(Call(_kernel("output", **macros), grid, (256, 1, 1), args))
     name = f"winograd4 {tile.name} n{per_turn}" + (f" c{cut}" if cut > 1 else "")
-    variant = Variant(name, tuple(calls), 4 * sum(sizes) + (rows.bytes if leaves else 0))
-    return calls_moments.with_pass(variant, part, s) if moments and not leaves else variant
+    return Variant(name, tuple(calls), 4 * sum(sizes))
 
 
 def _tiles_of_a_thread(s: Shapes, per_turn: int, O: int) -> int:
-    """Where the transform back leaves moments: as few as leave no more rows than the last block soon puts together, and
-    four blocks a multiprocessor."""
-    full = min(8, per_turn * blocks(O, 32) // (32 * (s.sms or DEFAULT_SMS)))
-    return max(1, full, blocks(s.N * s.y[0] * s.y[1], 16 * 8 * MOST_ROWS))
+    """Where the transform back leaves moments: two blocks a multiprocessor, and no more rows than there can be."""
+    most = calls_moments.most(s.N * s.y[0] * s.y[1])
+    return blocks(per_turn, 8 * max(1, min(most, 2 * (s.sms or DEFAULT_SMS) // blocks(O, 32))))
 
 
 def wgrads(s: Shapes, pool: bool) -> list[Variant]:

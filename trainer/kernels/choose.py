@@ -189,7 +189,7 @@ class Choice:
         for w in OPS[op].OP.weights:
             sizes[w.name] = sizes[f"d:{w.name}"] = prod(w.shape(s.a, s.x))
         sizes["scratch"] = max(variant.scratch for variant in variants) // 4 + 1
-        sizes["moments"] = 2 * s.y[-1]
+        sizes["moments"] = calls_moments.floats(s.N * prod(s.y[:-1]), s.y[-1])
         sizes |= {"counters": COUNTERS, "index": sizes["y"] // 4 + 1}
         numbers = np.random.default_rng(0).standard_normal(BLOCK).astype(np.float32) * np.float32(0.1)
         at, starts = 0, {}

@@ -244,8 +244,8 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forwa
 #endif
 #if MOMENTS
     UNPACK_ROW_PLAN
-    __shared__ float box[T::THREADS];
-    if (!rows_of_moments) return;
+    __shared__ float box[2 * T::THREADS];
+    if (!moments) return;
     tile_moments(place, acc, m0, n0, M, O, b, alpha, shared);
     finish_moments<T::THREADS, T::BN>(shared, T::BM / T::TM, row_plan, m0 / T::BM, n0 / T::BN, O, box);
 #endif

@@ -171,9 +171,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
 #endif
     }
 #if MOMENTS
-    if (!rows_of_moments) return;
+    if (!moments) return;
     enum { CHANNELS = 32, ROW = RowOf<CHANNELS>::FLOATS };
-    __shared__ float rows[32 * ROW], box[256];
+    __shared__ float rows[32 * ROW], box[512];
     UNPACK_ROW_PLAN
 #pragma unroll
     for (int c = 0; c < 4; c++) store_moments<CHANNELS>(rows + group * ROW, o4 + c, all[c]);

@@ -295,9 +295,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
 
     const int o = o0 + 4 * q;
 #if MOMENTS
-    if (rows_of_moments) { /* of each tile a row; the threads go on together */
+    if (moments) { /* of each tile a row; the threads go on together */
         enum { ROW = RowOf<OUTS>::FLOATS };
-        static_assert(TILES * ROW + THREADS <= 2 * BUFFER, "rows and box fit into the buffers");
+        static_assert(TILES * ROW + 2 * THREADS <= 2 * BUFFER, "rows and box fit into the buffers");
         UNPACK_ROW_PLAN
         const int n = divide(min(t0 + my_tile, tiles - 1), by_image);
         const int rest = t0 + my_tile - n * (th * tw), ti = divide(rest, by_row), tj = rest - ti * tw;

@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) winograd4_output_f32(
     const size_t pitch = (size_t)count * OP;
 #if MOMENTS
     enum { W = 32, ROW = RowOf<W>::FLOATS };
-    __shared__ float rows[8 * ROW], box[256];
+    __shared__ float rows[8 * ROW], box[512];
     const int lane = (int)threadIdx.x % W, warp = (int)threadIdx.x / W, o = (int)blockIdx.x * W + lane;
     Spread all = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int k = 0; k < per; k++) {
@@ -252,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) winograd4_output_f32(
             [&](int i) { return AS_READ(r[i / INNER][i % INNER]); });
         merge(all, here);
     }
-    if (!rows_of_moments) return;
+    if (!moments) return;
     UNPACK_ROW_PLAN
     store_moments<W>(rows + warp * ROW, lane, all);
     finish_moments<256, W>(rows, 8, row_plan, (int)blockIdx.y, (int)blockIdx.x, O, box);

@@ -1,12 +1,14 @@
 /* moments: count, mean and sum of squared distances from the mean of each channel of what a convolution stores, made
  * as it stores: batch normalisation behind it then does not read all of that once more to find them.
  *
- * A block brings the moments of its pixels as a row: origin[W], mean[W], m2[W], n, for its W channels; the mean is
- * origin + mean, so that one far from 0 keeps its digits. Rows of blocks are put together by the last block of a group
- * of them, rows of groups by the last block of all; always in the order of the rows, whichever block is last. They are
- * merged about the mean of them all (Chan, Golub and LeVeque), never as sums of squares of which another is taken away.
- *   rows   (column groups, all + groups, ROW<W>) float, scratch    counters   (column groups, 1 + groups), 0 before and
- *          after (none where a launch is not the last)    out (2, C): mean, m2 of all N*Ho*Wo pixels
+ * Each block's pixels become a row of `moments`, which batchnorm_train_f32 puts together; where there would be more rows
+ * than that takes in passing, the last block of each group of them puts the group together first. Several launches, one
+ * after another, add to the same rows. Moments are merged about the mean of both (Chan, Golub and LeVeque), never as
+ * sums of squares of which another is taken away, always in the order of the rows.
+ *   moments   most rows of (origin[C], mean[C], m2[C]), then n[2][most], n 0 where there is no row; float. The mean is
+ *             origin + mean, so that one far from 0 keeps its digits; m2: the sum of squared distances from it
+ *   parts     (column groups, all, RowOf<W>) scratch    counters   (column groups, groups), 0 before and after; both
+ *             only where rows are put together in groups
  */
 #pragma once
 #include "common.cuh"
@@ -65,17 +67,20 @@ template <int W> __device__ __forceinline__ void store_moments(float *row, int c
     if (c == 0) row[3 * W] = m.n;
 }
 
-/* The sum of v over the threads of a channel, in their order, for each of them. box: THREADS floats. */
-template <int THREADS, int W> __device__ __forceinline__ float channel_sum(float v, float *box)
+/* The sums of a and b over the threads of a channel, in their order, for each of them. box: 2 THREADS floats. */
+template <int THREADS, int W> __device__ __forceinline__ void channel_sums(float &a, float &b, float *box)
 {
-    if (THREADS == W) return v;
+    if (THREADS == W) return;
     __syncthreads();
-    box[threadIdx.x] = v;
+    box[threadIdx.x] = a;
+    box[THREADS + threadIdx.x] = b;
     __syncthreads();
-    v = 0.0f;
+    a = b = 0.0f;
 #pragma unroll
-    for (int t = 0; t < THREADS / W; t++) v += box[t * W + (int)threadIdx.x % W];
-    return v;
+    for (int t = 0; t < THREADS / W; t++) {
+        a += box[t * W + (int)threadIdx.x % W];
+        b += box[THREADS + t * W + (int)threadIdx.x % W];
+    }
 }
 
 /* Rows put together: the moments of channel threadIdx.x % W, for each thread. Every THREADS/W-th row is a thread's. Row 0
@@ -86,64 +91,73 @@ __device__ __forceinline__ Spread put_together(const float *rows, int count, flo
     enum { ROW = RowOf<W>::FLOATS, SHARE = THREADS / W };
     const int c = (int)threadIdx.x % W, first = (int)threadIdx.x / W;
     __syncthreads();
-    const float origin = rows[c];
-    float n = 0.0f, sum = 0.0f, m2 = 0.0f;
+    Spread all = {0.0f, rows[c], 0.0f, 0.0f};
 #pragma unroll 8
     for (int r = first; r < count; r += SHARE) {
         const float *row = rows + (size_t)r * ROW, k = row[3 * W];
-        n += k;
-        sum = fmaf(k, row[c] - origin + row[W + c], sum);
+        all.n += k;
+        all.mean = fmaf(k, row[c] - all.origin + row[W + c], all.mean);
     }
-    n = channel_sum<THREADS, W>(n, box);
-    const float mean = channel_sum<THREADS, W>(sum, box) / n;
+    channel_sums<THREADS, W>(all.n, all.mean, box);
+    all.mean /= all.n;
+    float none = 0.0f;
 #pragma unroll 8
     for (int r = first; r < count; r += SHARE) {
-        const float *row = rows + (size_t)r * ROW, d = row[c] - origin + row[W + c] - mean;
-        m2 += fmaf(row[3 * W] * d, d, row[2 * W + c]);
+        const float *row = rows + (size_t)r * ROW, d = row[c] - all.origin + row[W + c] - all.mean;
+        all.m2 += fmaf(row[3 * W] * d, d, row[2 * W + c]);
     }
-    const Spread all = {n, origin, mean, channel_sum<THREADS, W>(m2, box)};
+    channel_sums<THREADS, W>(all.m2, none, box);
     return all;
 }
 
-/* What a kernel is told of its rows. rows NULL: none are wanted. */
+/* What a kernel is told of its rows. */
 struct RowPlan {
-    float *rows;
+    float *moments, *parts; /* moments NULL: none are wanted */
     int *counters;
-    float *out; /* NULL: another launch is the last */
-    int all;    /* rows of blocks */
-    int before; /* of them, those of earlier launches; then there is one group */
-    int group;  /* of so many */
+    int most;  /* rows that there can be */
+    int all;   /* blocks of this launch down the rows */
+    int group; /* of so many */
+    int turn;  /* 2: launches before this one have left rows; 1: an odd number comes after it */
 };
 #define ROW_PLAN \
-    float *rows_of_moments, int *row_counters, float *moments, int all_rows, int rows_before, int row_group
+    float *moments, float *moment_parts, int *row_counters, int most_rows, int all_rows, int row_group, int row_turn
 #define UNPACK_ROW_PLAN \
-    const RowPlan row_plan = {rows_of_moments, row_counters, moments, all_rows, rows_before, row_group};
+    const RowPlan row_plan = {moments, moment_parts, row_counters, most_rows, all_rows, row_group, row_turn};
 
 /* mine: `count` rows in shared memory, which together are the pixels of this block. It is block r of the launch, of
- * column group g of channels W*g and on. box: THREADS floats of shared memory. All threads take part. */
+ * column group g of channels W*g and on. box: 2 THREADS floats of shared memory. All threads take part. */
 template <int THREADS, int W>
 __device__ __forceinline__ void finish_moments(
     const float *mine, int count, const RowPlan &to, int r, int g, int C, float *box)
 {
-    const Spread m = put_together<THREADS, W>(mine, count, box);
     enum { ROW = RowOf<W>::FLOATS };
-    const int groups = (to.all + to.group - 1) / to.group, here = groups == 1 ? 0 : r / to.group;
-    const int channel = (int)threadIdx.x;
-    float *first = to.rows + (size_t)g * (to.all + groups) * ROW;
-    if (channel < W) store_moments<W>(first + (size_t)(to.before + r) * ROW, channel, m);
-    if (!to.out) return;
-    int *counters = to.counters + g * (1 + groups);
-    const int start = here * to.group, size = min(to.group, to.all - start);
-    if (!last_block(counters + 1 + here, groups == 1 ? to.all - to.before : size)) return;
-    Spread all = put_together<THREADS, W>(first + (size_t)start * ROW, size, box);
-    if (groups > 1) {
-        if (channel < W) store_moments<W>(first + (size_t)(to.all + here) * ROW, channel, all);
-        if (!last_block(counters, groups)) return;
-        all = put_together<THREADS, W>(first + (size_t)to.all * ROW, groups, box);
+    const int channel = (int)threadIdx.x, c = g * W + channel, rows = (to.all + to.group - 1) / to.group;
+    Spread m = put_together<THREADS, W>(mine, count, box);
+    if (to.group > 1) {
+        float *first = to.parts + (size_t)g * to.all * ROW;
+        if (channel < W) store_moments<W>(first + (size_t)r * ROW, channel, m);
+        r /= to.group;
+        const int start = r * to.group, size = min(to.group, to.all - start);
+        if (!last_block(to.counters + g * rows + r, size)) return;
+        m = put_together<THREADS, W>(first + (size_t)start * ROW, size, box);
     }
-    if (channel >= W || g * W + channel >= C) return;
-    to.out[g * W + channel] = all.origin + all.mean;
-    to.out[C + g * W + channel] = all.m2;
+    /* n is read by every column group of the next launch, and written by one: it has two places, used in turn */
+    float *n = to.moments + (size_t)to.most * 3 * C + (to.turn & 1) * to.most;
+    const float *before = to.moments + (size_t)to.most * 3 * C + (~to.turn & 1) * to.most;
+    if (channel < W && c < C) {
+        float *at = to.moments + (size_t)r * 3 * C + c;
+        if (to.turn & 2) {
+            Spread older = {before[r], at[0], at[C], at[2 * C]};
+            merge(older, m);
+            m = older;
+        }
+        at[0] = m.origin;
+        at[C] = m.mean;
+        at[2 * C] = m.m2;
+    }
+    if (g > 0) return;
+    if (channel == 0) n[r] = m.n;
+    for (int k = r + rows * (1 + channel); k < to.most; k += rows * THREADS) n[k] = to.turn & 2 ? before[k] : 0.0f;
 }
 
 /* The same for a kernel that has no register to spare: inline, what it needs would be worked out before the sums. */

@@ -134,7 +134,7 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
     later = max((f.parts - 1) * f.rest for f in fills.values()) * tile.bm * tile.bn
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, later)
     u, v, m, later_parts = _scratch(*sizes)
-    leaves, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn, O)
+    leaves, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
@@ -161,10 +161,9 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
     return Variant(name, tuple(calls), 4 * sum(sizes))
 
 
-def _tiles_of_a_thread(s: Shapes, per_turn: int, O: int) -> int:
-    """Where the transform back leaves moments: two blocks a multiprocessor, and no more rows than there can be."""
-    most = calls_moments.most(s.N * s.y[0] * s.y[1])
-    return blocks(per_turn, 8 * max(1, min(most, 2 * (s.sms or DEFAULT_SMS) // blocks(O, 32))))
+def _tiles_of_a_thread(s: Shapes, per_turn: int) -> int:
+    """Where the transform back leaves moments: as few as make no more rows than there can be."""
+    return blocks(per_turn, 8 * calls_moments.most(s.N * s.y[0] * s.y[1]))
 
 
 def wgrads(s: Shapes, pool: bool) -> list[Variant]:

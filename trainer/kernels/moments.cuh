@@ -35,7 +35,7 @@ __device__ __forceinline__ Spread moments_of(Has has, Value value)
             m.n += 1.0f;
             sum += value(i) - m.origin;
         }
-    m.mean = sum / fmaxf(m.n, 1.0f);
+    m.mean = sum * (1.0f / fmaxf(m.n, 1.0f)); /* one division for all channels of a thread */
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         if (has(i)) {
@@ -132,6 +132,14 @@ __device__ __forceinline__ void finish_moments(
 {
     enum { ROW = RowOf<W>::FLOATS };
     const int channel = (int)threadIdx.x, c = g * W + channel, rows = (to.all + to.group - 1) / to.group;
+    /* n is read by every column group of the next launch, and written by one: it has two places, used in turn */
+    float *n = to.moments + (size_t)to.most * 3 * C + (to.turn & 1) * to.most;
+    const float *before = to.moments + (size_t)to.most * 3 * C + (~to.turn & 1) * to.most;
+    Spread older = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (to.turn & 2 && channel < W && c < C) { /* then there are no groups */
+        const float *at = to.moments + (size_t)r * 3 * C + c;
+        older.n = before[r], older.origin = at[0], older.mean = at[C], older.m2 = at[2 * C];
+    }
     Spread m = put_together<THREADS, W>(mine, count, box);
     if (to.group > 1) {
         float *first = to.parts + (size_t)g * to.all * ROW;
@@ -141,22 +149,15 @@ __device__ __forceinline__ void finish_moments(
         if (!last_block(to.counters + g * rows + r, size)) return;
         m = put_together<THREADS, W>(first + (size_t)start * ROW, size, box);
     }
-    /* n is read by every column group of the next launch, and written by one: it has two places, used in turn */
-    float *n = to.moments + (size_t)to.most * 3 * C + (to.turn & 1) * to.most;
-    const float *before = to.moments + (size_t)to.most * 3 * C + (~to.turn & 1) * to.most;
+    merge(older, m);
     if (channel < W && c < C) {
         float *at = to.moments + (size_t)r * 3 * C + c;
-        if (to.turn & 2) {
-            Spread older = {before[r], at[0], at[C], at[2 * C]};
-            merge(older, m);
-            m = older;
-        }
-        at[0] = m.origin;
-        at[C] = m.mean;
-        at[2 * C] = m.m2;
+        at[0] = older.origin;
+        at[C] = older.mean;
+        at[2 * C] = older.m2;
     }
     if (g > 0) return;
-    if (channel == 0) n[r] = m.n;
+    if (channel == 0) n[r] = older.n;
     for (int k = r + rows * (1 + channel); k < to.most; k += rows * THREADS) n[k] = to.turn & 2 ? before[k] : 0.0f;
 }
 

@@ -10,6 +10,7 @@ from .tiles import COUNTERS
 from .variants import NULL, Variant, ints, storage, vector
 
 MOST, LEAST_PIXELS = 256, 64  # rows that batchnorm puts together in passing, and pixels of a row at least
+PASS = " +pass"  # at the end of the name of a variant that is another, with a launch for the moments
 TAIL = 4  # floats of a part besides origin, mean and m2
 NO_ROWS: tuple[Arg, ...] = (NULL, NULL, NULL, *ints(0, 0, 1, 0))  # ROW_PLAN of a kernel that leaves none
 

@@ -52,6 +52,8 @@ def convs(part: str, s: Shapes, pool: bool) -> list[Variant]:
     ways = [Way(t, cut) for t in PRODUCTS for cut in (False, True)]
     found = forms(s.N * blocks(Ho, 4) * blocks(Wo, 4), 4 * ELEMENTS * (CP + OP), ways, turn)
     variants = [conv(part, s, pool, way, count) for way, count in found]
+    if calls_moments.wanted(part, s):
+        variants += [conv(part, s, pool, way, count, passed=True) for way, count in found]
     return list({v.name: v for v in variants}.values())  # where nothing can be cut, two ways are one
 
 
@@ -120,8 +122,9 @@ def fill(way: Way, M: int, N: int, K: int, sms: int) -> Fill:
     return Fill(each, whole, rest, parts, per_part, steps_of_all * step + added)
 
 
-def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
-    """F(4x4, 3x3) with `per_turn` tiles of the images at a time."""
+def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int, passed: bool = False) -> Variant:
+    """F(4x4, 3x3) with `per_turn` tiles of the images at a time. passed: where moments are wanted, a launch of its own
+    finds them, which with many turns may be faster than to leave them in each."""
     turned = part == "dgrad"
     (H, W, C), (Ho, Wo, O) = _sizes(s, turned, pool)
     CP, OP, act = blocks(C, 4) * 4, blocks(O, 4) * 4, act_id(s.a)
@@ -134,7 +137,7 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
     later = max((f.parts - 1) * f.rest for f in fills.values()) * tile.bm * tile.bn
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, later)
     u, v, m, later_parts = _scratch(*sizes)
-    leaves, per = calls_moments.wanted(part, s), _tiles_of_a_thread(s, per_turn)
+    leaves, per = calls_moments.wanted(part, s) and not passed, _tiles_of_a_thread(s, per_turn)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
@@ -158,7 +161,8 @@ def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int) -> Variant:
             args += calls_moments.NO_ROWS
         calls.append(Call(_kernel("output", **macros), grid, (256, 1, 1), args))
     name = f"winograd4 {tile.name} n{per_turn}" + (f" c{cut}" if cut > 1 else "")
-    return Variant(name, tuple(calls), 4 * sum(sizes))
+    variant = Variant(name + passed * calls_moments.PASS, tuple(calls), 4 * sum(sizes))
+    return calls_moments.with_pass(variant, part, s) if passed else variant
 
 
 def _tiles_of_a_thread(s: Shapes, per_turn: int) -> int:

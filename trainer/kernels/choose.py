@@ -37,9 +37,13 @@ def algorithm_of(name: str) -> str:
 
 
 def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
-    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best."""
+    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best. A variant that is
+    another with a launch for the moments goes with that one, and is not counted."""
     wanted = ALGORITHMS.get(algorithm)
-    return ([v for v in variants if wanted in (None, algorithm_of(v.name))] or variants)[:CANDIDATES]
+    found = [v for v in variants if wanted in (None, algorithm_of(v.name))] or variants
+    counted = [v for v in found if not v.name.endswith(calls_moments.PASS)][:CANDIDATES]
+    names = {v.name for v in counted}
+    return [v for v in found if v.name.removesuffix(calls_moments.PASS) in names]
 
 
 def by_time(times: list[float], scratch: list[int]) -> list[int]:

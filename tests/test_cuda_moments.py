@@ -12,6 +12,7 @@ from shim_device import ShimDevice
 from test_cuda_gemm import Case, only_tile, run
 
 from litenet.trainer.data.dataset import Dataset
+from litenet.trainer.debug_nan import Replay
 from litenet.trainer.device_trainer import DeviceTrainer
 from litenet.trainer.kernels import calls_gemm, calls_moments, calls_other, calls_winograd4, tiles
 from litenet.trainer.kernels.call import Shapes
@@ -32,6 +33,13 @@ CASES = {
 def made(name, N=3):
     x, attrs = CASES[name]
     return Case("conv2d", x, N=N, kernel_size=3, **attrs)
+
+
+def resized(name, N):
+    """A case of another batch, for its variants alone."""
+    case = made(name, N=1)
+    case.N = N
+    return case
 
 
 def left(case, variant, backwards=False):
@@ -132,6 +140,14 @@ def test_launches_after_one_another_add_to_the_same_rows(monkeypatch):
         assert left(case, v)[1].tobytes() == left(case, v, backwards=True)[1].tobytes()
 
 
+@pytest.mark.parametrize("sms", [4, 132])
+@pytest.mark.parametrize("name", CASES)
+def test_one_variant_needs_no_scratch_memory(name, sms):
+    """A shorter last batch has the room that a whole one was planned with, which may be none."""
+    for N in (1, 5, 64):
+        assert min(v.scratch for v in forms(resized(name, N), sms=sms)) == 0
+
+
 @pytest.mark.parametrize("name", ["odd", "wide", "first layer", "grouped"])
 def test_the_pass_computed_again_has_the_bits_of_the_first_and_leaves_nothing(name):
     case = made(name)
@@ -218,6 +234,20 @@ def test_a_net_on_a_device_takes_no_pass_for_the_moments_and_learns_as_on_the_cp
     _, want = stepped(lambda b: Trainer(b, 8, 1, (120.0,) * 3, (70.0,) * 3))
     for name in want:
         assert_close(got[name], want[name], 2e-4, 2e-4)
+
+
+def test_debug_nan_looks_past_rows_that_nobody_wrote():
+    device, _ = stepped(on_device)
+    launch = next(launch for launch in device.plan.launches if "moments" in launch.writes)
+    name, plan = launch.writes["moments"], device.plan
+    device.load(plan, np.zeros((8, 24, 24, 3), np.float32))
+    device.backend.write(plan, name, np.full(plan.values[name].shape, np.nan, np.float32))
+    view = Replay(device, 8)
+    view.before(launch)
+    device.run(plan, launch, 8)
+    view.after(launch, 0.0)
+    assert np.isnan(device.read(plan, name)).any()
+    assert view.bad is None
 
 
 def test_a_norm_that_keeps_the_averages_it_has_asks_for_none():

@@ -129,6 +129,16 @@ def _passed(v: Variant, direction: str, s: Shapes) -> Variant:
 
 
 def _conv_forward(direction: str, s: Shapes, c: _Conv) -> list[Variant]:
+    """Those that leave moments may need scratch memory for it where they need none else: then one more does without."""
+    found = _tiles_forward(direction, s, c)
+    if calls_moments.wanted(direction, s) and min(v.scratch for v in found) > 0:
+        plain = next(v for v in _tiles_forward("forward", s, c) if v.scratch == 0)
+        named = Variant(plain.name + calls_moments.PASS, plain.calls)
+        found.append(calls_moments.with_pass(named, direction, s))
+    return found
+
+
+def _tiles_forward(direction: str, s: Shapes, c: _Conv) -> list[Variant]:
     act, alpha, M = act_id(s.a), s.a.alpha, c.N * c.Ho * c.Wo
     found: dict[str, Variant] = {}
     for t, splits in ranked(M, c.O, lambda t: c.taps * blocks(c.C, t.bk), s.sms):

@@ -37,13 +37,13 @@ def algorithm_of(name: str) -> str:
 
 
 def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
-    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best. A variant that is
-    another with a launch for the moments goes with that one, and is not counted."""
+    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best; variants that are
+    another with a launch for the moments are not counted."""
     wanted = ALGORITHMS.get(algorithm)
     found = [v for v in variants if wanted in (None, algorithm_of(v.name))] or variants
-    counted = [v for v in found if not v.name.endswith(calls_moments.PASS)][:CANDIDATES]
-    names = {v.name for v in counted}
-    return [v for v in found if v.name.removesuffix(calls_moments.PASS) in names]
+    passed = {v.name for v in found if v.name.endswith(calls_moments.PASS)}
+    best = {v.name for v in [v for v in found if v.name not in passed][:CANDIDATES]}
+    return [v for v in found if v.name in best | passed]
 
 
 def by_time(times: list[float], scratch: list[int]) -> list[int]:

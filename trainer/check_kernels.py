@@ -43,7 +43,7 @@ LARGER: dict[str, list[dict[str, Any]]] = {  # what the operators' own cases do 
     "softmax": [{"x": (1100,)}],
 }
 NORMED = [*LARGER["conv2d"], {"out_channels": 20, "kernel_size": 3, "padding": 1, "x": (40, 41, 3)}]  # batchnorm behind
-FORMS = ("KEEP", "POOL", "SPLIT", "STRIDED", "TURNED")  # macros that make another kernel of one with the same name
+FORMS = ("KEEP", "MOMENTS", "POOL", "SPLIT", "STRIDED", "TURNED")  # macros that make another kernel of the same name
 HALF_ROLES = frozenset({"x", "x2", "y", "z", "dy", "dz", "d:x", "d:x2"})  # stored as the net's activations are
 TOLERANCE = 2e-5  # of a value and of the values' root mean square: ten times what rounding does to these sums
 WINOGRAD_TOLERANCE, HALF_TOLERANCE = 3e-4, 4e-3
@@ -177,7 +177,12 @@ def _operator(op: str, sms: int, half: bool) -> Iterator[Test]:
                         seen |= new
                         yield test
     for case in NORMED if op == "conv2d" else ():
-        yield from _Example(op, case, sms, half).with_norm()
+        seen = set()
+        for test in _Example(op, case, sms, half).with_norm():
+            new = {_form(call.kernel) for call in test.calls}
+            if not new <= seen:
+                seen |= new
+                yield test
 
 
 def _form(kernel: Kernel) -> tuple:

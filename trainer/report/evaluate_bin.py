@@ -41,8 +41,9 @@ def evaluate_bin(
     try:
         with InferenceEngine(path) as engine:
             frame = Frame(engine.input_shape, None, tuple(engine.labels) if engine.labels else None)
-            rule = (engine.metadata.get("dataset") or {}).get("split") or {}  # of the run; older files do not say it
-            fetch["photos"] = split_rule(PhotoOptions(), rule | (photos or {}))
+            # of the run; older files do not say it
+            rule: dict[str, Any] = (engine.metadata.get("dataset") or {}).get("split") or {}
+            fetch["photos"] = split_rule(PhotoOptions(), {**rule, **(photos or {})})
             splits = open_source(source, frame=frame, **{k: v for k, v in fetch.items() if v})
             held_out = HeldOut(rule["validation_split"], rule["seed"]) if "validation_split" in rule else None
             chosen, what = chosen_samples(splits, which or ("test" if splits.test is not None else "all"), held_out)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy as np
 from . import blueprint as blueprints
 from .errors import UserError
 
+STALE = 60.0  # seconds after which a temporary file is nobody's: writing takes less
 VERSION = 1
 
 
@@ -58,8 +61,13 @@ def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Non
 
 
 def write_atomically(path: Path, write: Any) -> None:
-    """Call write(file) on a temporary file beside `path`, flush it to the disk, and rename it."""
+    """Call write(file) on a temporary file beside `path`, flush it to the disk, and rename it. What a killed process
+    left of an earlier try is deleted."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with suppress(OSError):
+        for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+            if time.time() - left.stat().st_mtime > STALE:
+                left.unlink()
     try:
         with temporary.open("wb") as file:
             write(file)

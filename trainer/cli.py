@@ -19,7 +19,7 @@ from .report.commands import COMMANDS
 EPILOG = """examples:
   edge-train examples/digits_cnn.json --data digits
   edge-train examples/mnist_cnn.json --data mnist --epochs 5
-  edge-train examples/tomato_cnn.json --data photos/
+  edge-train examples/tomato_resnet.json --data photos/
   edge-train check-data photos/
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn

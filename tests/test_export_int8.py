@@ -87,6 +87,14 @@ def test_edge_infer_takes_it(exported, capsys):
     assert "int8" in capsys.readouterr().out
 
 
+def test_what_another_device_wrote_is_read_as_predict_gives_it(exported):
+    with InferenceEngine(exported) as engine:
+        q = engine.prepare(read_digits(tuple("0123456789")).test.x[5])
+        written = engine.predict(q, raw=True)
+        assert written.dtype == np.int8 and written.nbytes % 4  # filled up to a word
+        np.testing.assert_array_equal(engine.answer_of(written.tobytes()), engine.predict(q))
+
+
 def test_too_great_a_loss_writes_nothing_unless_forced(digits, tmp_path, capsys):
     out = tmp_path / "lossy.bin"
     said = refused(capsys, digits, "-o", out, "--int8", "all", "--max-loss", "-50")

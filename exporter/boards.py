@@ -52,7 +52,13 @@ BOARDS: dict[str, Board] = {
 
 # Instructions a multiply-accumulate of the portable kernels, -Os, counted under emulation by
 # benchmarks/chip_instructions.py: of a layer as a whole, so that what surrounds the products is in them.
-INSTRUCTIONS: dict[str, dict[str, float]] = {}
+INSTRUCTIONS: dict[str, dict[str, float]] = {
+    "cortex-m0": {"linear F32": 120, "conv2d F32": 123, "depthwise_conv2d F32": 115, "embed_projection F32": 129},
+    "cortex-m3": {"linear F32": 47.5, "conv2d F32": 49.2, "depthwise_conv2d F32": 52.1, "embed_projection F32": 53.5},
+    "cortex-m4f": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
+    "cortex-m7": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
+    "cortex-m55": {"linear F32": 4.98, "conv2d F32": 6.42, "depthwise_conv2d F32": 13.6, "embed_projection F32": 8.76},
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ def check(key: str, data: bytes, golden: bool = False) -> Iterator[str]:
     chip = board.cpu if not board.like else f"{board.cpu}, in place of its {board.like}"
     parts = ", ".join(f"{op} {size:,}" for op, size in code.by_op.items())
     yield f"{board.name} ({chip}, {board.hertz // MHZ} MHz)"
-    yield f"  flash {found.flash:,} of {board.flash:,} bytes: model {found.model:,}, code {code.flash:,} ({how}; {parts})"
+    sizes = f"model {found.model:,}, code {code.flash:,} ({how}; {parts})"
+    yield f"  flash {found.flash:,} of {board.flash:,} bytes: {sizes}"
     yield (
         f"  RAM {found.ram:,} of {board.ram:,} bytes: arena {found.arena:,}, input and output {found.buffers:,}, "
         f"ln_model {code.model}, stack {code.stack:,}"
@@ -137,8 +144,8 @@ def _refuse(key: str, board: Board, data: bytes, found: Cost) -> None:
         fixed = found.ram - found.arena
         op = max(range(len(names)), key=program.alive)
         raise UserError(
-            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there are; "
-            f"most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, and {fixed:,} besides.\n"
+            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there "
+            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, {fixed:,} besides.\n"
             "  Smaller pictures, fewer channels there or a larger stride before it would help."
         )
     if found.flash > board.flash:

@@ -57,8 +57,8 @@ void measured(ln_model *m, const void *b, size_t n, void *a, size_t an, const fl
 
 @dataclass(frozen=True)
 class Code:
-    """flash: code and constants; stack: of the deepest call; both in bytes. model: sizeof(ln_model). exact: compiled, not
-    added up from the table. by_op: what each operator's own functions take, shared ones counted where first met."""
+    """flash: code and constants; stack: of the deepest call; both in bytes. model: sizeof(ln_model). exact: compiled,
+    not added up from the table. by_op: what each operator's own functions take, shared ones counted where first met."""
 
     flash: int
     stack: int
@@ -78,7 +78,7 @@ class Linked:
 
 
 def code_for(cpu: str, needs: Sequence[str]) -> Code | None:
-    """For a model that needs these (records.Program.needs); None where neither compiler nor table knows the processor."""
+    """For a model that needs these (records.Program.needs); None: neither compiler nor table knows the processor."""
     if has_compiler(cpu):
         found = link(cpu, tuple(needs))
         return Code(found.sections, found.stack, found.model, True, _by_op(found.symbols, needs))
@@ -290,7 +290,8 @@ def main() -> int:
             continue
         table[cpu] = measure(cpu)
         print(f"{cpu}: {len(table[cpu]['needs'])} rows")
-    TABLE.write_text(json.dumps(table, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
+    TABLE.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

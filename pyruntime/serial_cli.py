@@ -146,7 +146,8 @@ def _verify(args: argparse.Namespace) -> int:
 
     with _board(args) as device:
         began = time.monotonic()
-        found = verify(device, args.model, args.samples, exact=args.exact, seed=args.seed, progress=_progress(args.samples))
+        show = _progress(args.samples)
+        found = verify(device, args.model, args.samples, exact=args.exact, seed=args.seed, progress=show)
         if found.difference is not None:
             _print_difference(found)
             return 1
@@ -173,7 +174,8 @@ def _bench(args: argparse.Namespace) -> int:
         once = device.bench(1)
         seconds = device.bench(runs, patience=max(5.0, 3 * runs * once)) if runs > 1 else once
         touched, used, size = device.memory(patience=max(5.0, 10 * seconds))
-        print(f"{device.info.board}: {1e3 * seconds:.6g} ms a run, mean of {runs}, by its clock of {device.info.hertz:,} Hz")
+        clock = f"its clock of {device.info.hertz:,} Hz"
+        print(f"{device.info.board}: {1e3 * seconds:.6g} ms a run, mean of {runs}, by {clock}")
         stack = f"; stack {used:,} of {size:,} bytes used at most" if size else ""
         print(f"  a run touches {touched:,} of {device.info.arena_bytes:,} bytes of arena{stack}")
     return 0
@@ -225,7 +227,8 @@ def _progress(total: int) -> Any:
         return lambda count: None
 
     def show(count: int) -> None:
-        print(f"\r{count}" + (f" of {total}" if total else " bytes"), end="\n" if count == total else "", file=sys.stderr)
+        text = f"\r{count} of {total}" if total else f"\r{count} bytes"
+        print(text, end="\n" if count == total else "", file=sys.stderr)
 
     return show
 

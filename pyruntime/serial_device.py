@@ -7,7 +7,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .serial_link import Answer, Link, Refused, Request, SerialError
+import numpy as np
+
+from .serial_link import Answer, Link, RefusedError, Request, SerialError
 
 RETRIES = 5  # of a whole input that arrived otherwise than it was sent
 
@@ -67,33 +69,37 @@ class Device:
                 texts.append(data[at + 1 : at + 1 + size].decode("ascii", "replace"))
                 at += 1 + size
         except (struct.error, IndexError):
-            raise SerialError(f"{self.link.name}: the board's description is cut off; build its firmware anew.") from None
+            raise SerialError(f"{self.link.name}: the board's description is cut off; build it anew.") from None
         return Info(*fixed, *texts)
 
     def refresh(self) -> Info:
         self.info = self._info()
         return self.info
 
-    def run(self, x: bytes, patience: float = 10.0) -> Ran:
-        """Run one input: the bytes of its values."""
+    def run(self, x: bytes, patience: float = 10.0, seed: int | None = None) -> Ran:
+        """Run one input: the bytes of its values. seed: they are random_input of it, so the board can make them."""
         if len(x) != self.info.input_bytes:
             raise SerialError(
-                f"{self.link.name}: the model on the board takes {self.info.input_bytes} bytes, this input has {len(x)}; "
+                f"{self.link.name}: the board's model takes {self.info.input_bytes} bytes, this input has {len(x)}; "
                 "is it the same model?"
             )
         for _ in range(RETRIES):
-            for at, part in _parts(x, self.link.payload - 4):
-                self.link.ask(Request.WRITE, struct.pack("<I", at) + part)
+            if seed is None:
+                for at, part in _parts(x, self.link.payload - 4):
+                    self.link.ask(Request.WRITE, struct.pack("<I", at) + part)
+            else:
+                self.link.ask(Request.FILL, struct.pack("<I", seed), patience)
             try:
-                ticks, crc = struct.unpack("<II", self.link.ask(Request.RUN, struct.pack("<I", zlib.crc32(x)), patience))
-            except Refused as refused:
+                told = self.link.ask(Request.RUN, struct.pack("<I", zlib.crc32(x)), patience)
+                ticks, crc = struct.unpack("<II", told)
+            except RefusedError as refused:
                 if refused.code == Answer.INPUT:  # damaged in a way that its checksum did not see
                     continue
                 raise
             output = self._read()
             if zlib.crc32(output) == crc:
                 return Ran(output, ticks / self.info.hertz, ticks)
-        raise SerialError(f"{self.link.name}: inputs or answers arrive damaged again and again; check cable and baud rate.")
+        raise SerialError(f"{self.link.name}: what is sent arrives damaged again and again; check cable and baud rate.")
 
     def _read(self) -> bytes:
         out, most = b"", self.link.payload - 1
@@ -130,7 +136,7 @@ class Device:
         """Put a model beside the one in use, and try it; yields the bytes sent so far. keep() makes it stay."""
         if len(model) > self.info.room:
             raise SerialError(
-                f"{self.link.name}: the model has {len(model):,} bytes, the board's region for models {self.info.room:,}."
+                f"{self.link.name}: the model has {len(model):,} bytes, the region for models {self.info.room:,}."
                 if self.info.room
                 else f"{self.link.name}: this board's firmware reserves no flash for another model."
             )
@@ -140,7 +146,7 @@ class Device:
             yield at + len(part)
         try:
             self.link.ask(Request.TRY, patience=5.0)
-        except Refused as refused:
+        except RefusedError as refused:
             if refused.code == Answer.TOO_LARGE and len(refused.detail) == 12:
                 arena, x, y = struct.unpack("<III", refused.detail)
                 raise SerialError(
@@ -159,6 +165,20 @@ class Device:
         """Use the loaded model from now on, also after a reset; or go back to the one before."""
         self.link.ask(Request.KEEP, bytes([stay]), patience=5.0)
         self.refresh()
+
+
+def random_input(seed: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What Request.FILL makes on the board: xorshift32 from seed (not 0) on; float32 in -2 <= x < 2, or bytes."""
+    r, words = seed, np.empty(int(np.prod(shape)), np.uint32)
+    for i in range(words.size):
+        r ^= r << 13 & 0xFFFFFFFF
+        r ^= r >> 17
+        r ^= r << 5 & 0xFFFFFFFF
+        words[i] = r
+    if dtype == np.float32:
+        whole = (words >> np.uint32(8)).astype(np.int32) - 0x800000
+        return (whole.astype(np.float32) * np.float32(2.0**-22)).reshape(shape)
+    return (words >> np.uint32(24)).astype(np.uint8).view(dtype).reshape(shape)
 
 
 def _parts(data: bytes, size: int) -> Iterator[tuple[int, bytes]]:

@@ -84,10 +84,11 @@ class Reader:
     def __init__(self) -> None:
         self._held = bytearray()
         self.dropped = 0  # stretches between zeros that were no frames
-        self.noise = 0  # bytes in them
+        self.bytes = 0  # that came in all
 
     def feed(self, data: bytes) -> list[Frame]:
         found = []
+        self.bytes += len(data)
         self._held += data
         *parts, rest = self._held.split(b"\0")
         for part in parts:
@@ -96,10 +97,8 @@ class Reader:
                 found.append(frame)
             elif part:
                 self.dropped += 1
-                self.noise += len(part)
         if len(rest) > LONGEST:
             self.dropped += 1
-            self.noise += len(rest)
             rest = rest[:0]
         self._held = bytearray(rest)
         return found

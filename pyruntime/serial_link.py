@@ -24,7 +24,7 @@ class SerialError(Exception):
     """A board that does not do what it should. The text is one sentence or two: what happened, and what to do."""
 
 
-class Refused(SerialError):
+class RefusedError(SerialError):
     """The board answered that it will not. code: an Answer; detail: the bytes that follow."""
 
     def __init__(self, text: str, code: int, detail: bytes):
@@ -45,6 +45,7 @@ class Request(IntEnum):
     PART = 10
     TRY = 11
     KEEP = 12
+    FILL = 13
 
 
 class Answer(IntEnum):
@@ -87,7 +88,7 @@ def open_port(name: str, baud: int = BAUD) -> Any:
             raise SerialError(
                 f"{name} may not be opened by you; on Linux add yourself to its group (dialout) and log in again."
             ) from None
-        raise SerialError(f"{name} does not exist or cannot be opened; `edge-serial ports` lists what there is.") from None
+        raise SerialError(f"{name} does not exist or cannot be opened; `edge-serial ports` lists them.") from None
 
 
 def _pyserial() -> Any:
@@ -164,9 +165,11 @@ class Link:
         try:
             return action()
         except OSError as error:  # pyserial's own errors are among them
-            kind = "does not take what is sent" if "imeout" in str(error) else "is gone: was the cable pulled out"
-            end = "; is it held in reset?" if "imeout" in str(error) else ", or the board reset? Plug it in and try again."
-            raise SerialError(f"{self.name} {kind}{end}") from None
+            if "imeout" in str(error):
+                raise SerialError(f"{self.name} does not take what is sent; is the board held in reset?") from None
+            raise SerialError(
+                f"{self.name} is gone: was the cable pulled out, or the board reset? Plug it in and try again."
+            ) from None
 
     def _checked(self, request: int, frame: Frame) -> bytes:
         if frame.version != VERSION:
@@ -180,16 +183,16 @@ class Link:
         if code == Answer.OK:
             return detail
         if code == Answer.RUNTIME and detail:
-            raise Refused(f"{self.name}: the board's runtime refuses: {status_text(detail[0])}.", code, detail)
+            raise RefusedError(f"{self.name}: the board's runtime refuses: {status_text(detail[0])}.", code, detail)
         if code == Answer.VERSION:
-            raise SerialError(f"{self.name}: the board speaks another version of the protocol than this tool ({VERSION}).")
+            raise SerialError(f"{self.name}: the board speaks another protocol than this tool ({VERSION}).")
         why = REFUSALS.get(Answer(code)) if code in set(Answer) else None
         name = Request(request).name.lower() if request in set(Request) else str(request)
-        raise Refused(f"{self.name}: {name}: the board {why or f'refuses (code {code})'}.", code, detail)
+        raise RefusedError(f"{self.name}: {name}: the board {why or f'refuses (code {code})'}.", code, detail)
 
     def _silence(self) -> str:
         """Why nothing may have come."""
-        if self._reader.noise or self._reader.dropped:
+        if self._reader.bytes:
             return (
                 f"{self.name}: bytes come, but none that make sense: is the baud rate the board's, and does it run "
                 "LiteNet's firmware?"

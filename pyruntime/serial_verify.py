@@ -1,4 +1,5 @@
-"""Does a board compute what this PC computes? Golden and random inputs through both, every output compared."""
+"""Does a board compute what this PC computes? Golden and random inputs through both, every output compared. Golden ones
+are sent; random ones the board makes from a seed, and a checksum says that they are the same."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from .chip_file import golden_inputs, identity
 from .engine import InferenceEngine
-from .serial_device import Device, Operator
+from .serial_device import Device, Operator, random_input
 from .serial_link import SerialError
 
 RELATIVE = 1e-5  # float32 outputs of a compiler that fuses multiply-adds stay within this of the largest output
@@ -60,21 +61,16 @@ def same_model(device: Device, data: bytes, name: str) -> None:
         )
 
 
-def inputs(engine: InferenceEngine, data: bytes, samples: int, seed: int) -> Iterator[tuple[np.ndarray, bool]]:
-    """The golden inputs, then random ones: (values of input_shape, golden or not)."""
+def inputs(engine: InferenceEngine, data: bytes, samples: int, seed: int) -> Iterator[tuple[np.ndarray, int | None]]:
+    """The golden inputs, then random ones: (values of input_shape, None or the seed of random_input)."""
     stored, frames = golden_inputs(data, int(np.prod(engine.input_shape)))
-    rng, preprocessing = np.random.default_rng(seed), engine.preprocessing
+    preprocessing = engine.preprocessing
     for x in stored[:samples]:
-        shaped = x.reshape(engine.input_shape)
-        if not frames:
-            yield shaped.astype(np.float32), True
-        elif preprocessing is not None:
-            yield preprocessing.normalize(np.ascontiguousarray(shaped)), True
-    for _ in range(samples - min(samples, len(stored))):
-        if preprocessing is None:
-            yield rng.standard_normal(engine.input_shape).astype(np.float32), False
-        else:
-            yield preprocessing.normalize(rng.integers(0, 256, engine.input_shape, np.uint8)), False
+        shaped = np.ascontiguousarray(x.reshape(engine.input_shape))
+        yield preprocessing.normalize(shaped) if frames and preprocessing else shaped.astype(np.float32), None
+    for i in range(samples - min(samples, len(stored))):
+        one = (0x9E3779B9 * (seed * 65537 + i + 1)) % 0xFFFFFFFF + 1
+        yield random_input(one, engine.input_shape, np.dtype(np.float32)), one
 
 
 def verify(
@@ -87,8 +83,8 @@ def verify(
     with engine:
         same_model(device, data, str(model))
         found = Verified()
-        for x, golden in inputs(engine, data, samples, seed):
-            ran = device.run(x.tobytes())
+        for x, one in inputs(engine, data, samples, seed):
+            ran, golden = device.run(x.tobytes(), seed=one), one is None
             outputs = engine.predict(x)
             want = np.concatenate([np.ravel(y) for y in (outputs if isinstance(outputs, tuple) else (outputs,))])
             found.seconds += (ran.seconds - found.seconds) / (found.samples + 1)

@@ -1,4 +1,4 @@
-"""Boards for tests: firmware built and run under qemu-system-arm, or as a program of this PC behind a pseudo-terminal."""
+"""Boards for tests: firmware built and run under qemu-system-arm, or as a program of this PC."""
 
 from __future__ import annotations
 

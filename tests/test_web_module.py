@@ -7,6 +7,7 @@ import gzip
 import json
 import shutil
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from litenet.pyruntime.answers import probabilities
 from litenet.trainer.ops import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "wasm"))
+from npm_package import lean  # noqa: E402
+
 LIMIT, LIMIT_GZIP = 100_000, 40_000  # bytes a page fetches, the model aside
 MODULES = ("litenet.wasm", "litenet-simd.wasm", "litenet-relaxed.wasm", "litenet-full.wasm")
 TOOLS = [tool for tool in ("node", "clang", "make") if not shutil.which(tool)]
@@ -242,7 +246,31 @@ def test_five_hundred_models_come_and_go_in_the_memory_of_one(built):
 
 @pytest.mark.parametrize("core", ["litenet-simd.wasm", "litenet-relaxed.wasm"])
 def test_what_a_page_fetches_is_small(built, core):
-    files = [(built / name).read_bytes() for name in (core, "litenet.js")]
+    files = [(built / core).read_bytes(), lean((built / "litenet.js").read_text(), "").encode()]  # as packed
     sizes = sum(map(len, files)), sum(len(gzip.compress(file, 9)) for file in files)
     print(f"{core} and litenet.js: {sizes[0]:,} bytes, {sizes[1]:,} with gzip")
     assert sizes[0] <= LIMIT and sizes[1] <= LIMIT_GZIP
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="npm is not here")
+def test_a_fresh_project_installs_the_package_and_uses_it(built, tmp_path):
+    def run(*command, cwd):
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "net.bin").write_bytes(NETS["digits"])
+    (project / "use.mjs").write_text(
+        """import { LiteNet } from "litenet";
+           const model = await LiteNet.load("net.bin");
+           await model.selfTest();
+           console.log(model.info.outputs[0].shape, model.predict(new Float32Array(784)).values.length);
+           await LiteNet.load("use.mjs").catch((error) => console.log(error.message));"""
+    )
+    run(sys.executable, str(built / "npm_package.py"), str(tmp_path / "package"), cwd=tmp_path)
+    made = run("npm", "pack", "--silent", str(tmp_path / "package"), cwd=tmp_path).split()[-1]
+    run("npm", "install", "--silent", "--offline", "--no-audit", "--no-fund", str(tmp_path / made), cwd=project)
+    said = run("node", "use.mjs", cwd=project).splitlines()
+    assert said[0] == "[ 10 ] 10" and said[1].startswith("use.mjs: ") and "not a LiteNet model" in said[1]

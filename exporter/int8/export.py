@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..stored import Stored
 from . import calibration, graphs, judge, layers, search, write
 from .calibration import Data, Samples
 
-GOLDEN_INPUTS = 2
+GOLDEN_INPUTS = (1, 2)  # of a file of whole numbers, where one wrong bit shows; and of a mixed one
 PROOF = 32  # test samples on which the runtime must give the definition's bytes
 TEST_WORK, TESTS = 3e12, (256, 10_000)  # multiplications that the judgement may take; fewest and most samples
 NEAR = (1e-3, 1e-6)  # of mixed files, behind float layers: share of the largest |output|, and absolute
@@ -69,8 +69,7 @@ def convert(net: Stored, source: Source | None, where: str, out: Path, options: 
     table = layers.layers(found.trials)
     if not options.every and own is None:
         lost = _lost(found.trials, data.calibration, classes)
-        allowed = max(options.max_loss / 2, 150 / len(found.trials.want))
-        if search.free(found.trials, lost, allowed, layers.noisiest(table)):
+        if search.free(found.trials, lost, options.max_loss / 2, layers.noisiest(table)):
             table = layers.layers(found.trials)
     choice = found.trials.choice
     assert choice is not None
@@ -104,9 +103,14 @@ class _Made:
         self.metadata = dict(net.metadata)
         self.golden: format.Golden | None = None
         if options.golden:
-            x = self.entering(test)[:GOLDEN_INPUTS]
-            frames = None if test.frames is None else test.frames[:GOLDEN_INPUTS].reshape(len(x), *x.shape[1:])
+            x = self.entering(test)[: GOLDEN_INPUTS[not self.exact]]
+            frames = None if test.frames is None else test.frames[: len(x)].reshape(x.shape)
             self.golden = write.golden(whole, self.model(), x, frames)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every operator calculates in whole numbers."""
+        return all(n.output in self.whole.quants for n in self.whole.graph.nodes)
 
     def model(self) -> format.Model:
         return write.model(self.whole, self.plan, self.net.frame, self.metadata, self.golden)
@@ -127,9 +131,8 @@ class _Made:
         )
         got = judge.answers(self.file(), some)
         same = np.abs(got - want)
-        exact = all(n.output in self.whole.quants for n in self.whole.graph.nodes)
-        allowed = 0.0 if exact else NEAR[0] * float(np.abs(want).max()) + NEAR[1]
-        if not exact:  # a value on the edge between two steps may fall either way
+        allowed = 0.0 if self.exact else NEAR[0] * float(np.abs(want).max()) + NEAR[1]
+        if not self.exact:  # a value on the edge between two steps may fall either way
             allowed += max((self.whole.quants[t].scale for t in self.whole.graph.outputs if t in self.whole.quants),
                            default=0.0)  # fmt: skip
         if not (same <= allowed).all():
@@ -138,7 +141,7 @@ class _Made:
                 f"{allowed:.3g}); nothing was written.\n  This is a fault of LiteNet: please report it with the model."
             )
         self.metadata["parity"] = {
-            "samples": len(some), "of": self.test.what, "max_difference": float(same.max()), "same_bytes": exact,
+            "samples": len(some), "of": self.test.what, "max_difference": float(same.max()), "same_bytes": self.exact,
         }  # fmt: skip
 
     def note(self, data: Data, judged: judge.Judged, choice: search.Choice, table: Sequence[layers.Layer]) -> None:
@@ -179,8 +182,8 @@ def _classes(net: Stored, source: Source | None) -> int:
 
 def _float_file(prepared: device.Device, net: Stored, test: Samples, golden: bool) -> bytes:
     """What the same net takes as float32."""
-    x = test.x[:GOLDEN_INPUTS]
-    frames = None if test.frames is None else test.frames[:GOLDEN_INPUTS]
+    x = test.x[: binary.GOLDEN_INPUTS]
+    frames = None if test.frames is None else test.frames[: len(x)]
     answers = binary.golden(prepared, False, x, frames) if golden else None
     return format.write(device.model(prepared, net.frame, False, net.metadata, answers))
 
@@ -201,10 +204,18 @@ def _doubts(net: Stored, source: Source | None, data: Data, classes: int, float_
     return found
 
 
-def _lost(trials: search.Trials, samples: Samples, classes: int):
-    """Of scores on the trials' samples: what is lost, as judge.Judged.lost."""
-    few = Samples(samples.x[: len(trials.want)], None, None if samples.y is None else samples.y[: len(trials.want)], "")
-    return lambda got: judge.judged(few, trials.want, got, classes).lost
+def _lost(trials: search.Trials, samples: Samples, classes: int) -> Callable[[np.ndarray], float]:
+    """Of scores on the trials' samples: what is lost for certain, as judge.Judged.lost, less one standard deviation of
+    what as many answers that differ would give by chance."""
+    N = len(trials.want)
+    few = Samples(samples.x[:N], None, None if samples.y is None else samples.y[:N], "")
+
+    def lost(got: np.ndarray) -> float:
+        found = judge.judged(few, trials.want, got, classes)
+        chance = 0.0 if found.same is None else 100 * float(np.sqrt(N - found.same)) / N
+        return found.lost - chance
+
+    return lost
 
 
 def _refusal(judged: judge.Judged, options: Options) -> str:
@@ -238,9 +249,10 @@ def _decibels(value: float) -> str:
 def _tried(found: search.Found, choice: search.Choice) -> Iterator[str]:
     tried = ", ".join(f"{name} {score:.1f}" for name, score in found.tries)
     yield f"  tried on {len(found.trials.want)} samples, dB of the scores: {tried}"
-    kept = [*(["equalised"] if choice.equalised else []), *(["biases corrected"] if choice.corrections else [])]
-    more = f" with {' and '.join(kept)}" if kept else ""
-    yield f"  taken: the best range of each tensor{more}, {found.trials.score:.1f} dB after {found.trials.tried} trials"
+    kept = ["the best range of each tensor"]
+    kept += ["channels equalised"] if choice.equalised else []
+    kept += ["biases corrected"] if choice.corrections else []
+    yield f"  taken: {', '.join(kept)}: {found.trials.score:.1f} dB after {found.trials.tried} trials"
 
 
 def _sizes(out: Path, content: bytes, float_file: bytes, done: _Made, net: Stored) -> Iterator[str]:

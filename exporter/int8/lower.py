@@ -143,7 +143,7 @@ class Lowering:
             return {}, Numbers(border=qx[0].nearest(a.value))
         ratios = [q.scale / qy.scale for q in qx]
         if node.op in ("add", "concat"):
-            (m1, m2), _, shift = scheme.rescaling(ratios)
+            (m1, m2), _, shift = scheme.rescaling(ratios, most=scheme.SHORT)
             lo, hi = scheme.bounds(a.activation, qy)
             return {}, Numbers(lo, hi, shift, m1=m1, m2=m2)
         if node.op == "mul":

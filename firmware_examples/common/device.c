@@ -173,6 +173,25 @@ static uint8_t *write_input(uint8_t *p, uint16_t length)
     return ok(p);
 }
 
+/* Random values that a PC can make too: xorshift32, of which float32 takes the upper 24 bits, to -2 <= x < 2. */
+static uint8_t *fill_input(uint8_t *p, uint16_t length)
+{
+    if (length != 4 || u32(p) == 0) return fail(p, ANSWER_LENGTH);
+    if (d.status != LN_OK) return fail_status(p, d.status);
+    uint32_t r = u32(p);
+    ln_tensor t;
+    ln_get_tensor(&d.model, 0, &t);
+    for (uint32_t i = 0; i < t.elements; i++) {
+        r ^= r << 13;
+        r ^= r >> 17;
+        r ^= r << 5;
+        if (t.dtype == LN_F32)
+            put_float(d.memory.input + 4 * i, (float)((int32_t)(r >> 8) - 0x800000) * 2.384185791015625e-7f);
+        else d.memory.input[i] = (uint8_t)(r >> 24);
+    }
+    return ok(p);
+}
+
 static uint8_t *run_once(uint8_t *p, uint16_t length)
 {
     if (length != 4) return fail(p, ANSWER_LENGTH);
@@ -330,6 +349,7 @@ static uint8_t *answer(uint8_t type, uint8_t *p, uint16_t length)
     case REQUEST_HELLO: return put(ok(p), LN_FRAME_PAYLOAD, 2);
     case REQUEST_INFO: return info(p);
     case REQUEST_WRITE: return write_input(p, length);
+    case REQUEST_FILL: return fill_input(p, length);
     case REQUEST_RUN: return run_once(p, length);
     case REQUEST_READ: return read_output(p, length);
     case REQUEST_OPERATORS: return operators(p, length);

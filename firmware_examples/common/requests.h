@@ -14,7 +14,8 @@ enum { /* an answer has the number of its request, and bit 7 */
     REQUEST_LOAD = 9,
     REQUEST_PART = 10,
     REQUEST_TRY = 11,
-    REQUEST_KEEP = 12
+    REQUEST_KEEP = 12,
+    REQUEST_FILL = 13
 };
 
 enum { /* the first byte of an answer */

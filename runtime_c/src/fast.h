@@ -165,6 +165,7 @@ typedef struct ln_step { /* one operator, or several as one */
     ln_depthwise depthwise;
     ln_place aside;           /* where a joined depthwise convolution's x goes first, aside_floats; 0: nowhere */
     size_t aside_floats;
+    const struct ln_int8_step *int8; /* of a step of int8 (fast_int8.h) */
     size_t detour;            /* floats of y, where it lies over x and so is made in scratch first; 0: it does not */
 } ln_step;
 
@@ -185,6 +186,9 @@ static inline const ln_plan *ln_plan_of(const ln_model *m)
 /* What a test may ask for, for all operators at once. */
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
+
+/* Part `index` of `parts` of the numbers below n, which begin at multiples of `step`. */
+void ln_part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, uint32_t *first, uint32_t *end);
 
 /* The walk over a prepared model. */
 ln_status ln_fast_run(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);

@@ -23,7 +23,7 @@ static int is_clamp(uint32_t act)
     return act == LN_ACT_NONE || act == LN_ACT_RELU || act == LN_ACT_RELU6;
 }
 
-static int halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
+int ln_plan_halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
 {
     ln_maxpool2d_attrs a;
     ln_maxpool2d_decode(c->op.attrs, &a);
@@ -63,7 +63,7 @@ static int takes(follow *f, const ln_call *c, uint32_t before, const ln_step *s)
         f->sum = ln_finish_of(c->op.activation, 0.0f);
         return 1;
     case LN_OP_MAXPOOL2D:
-        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !halves(c)) return 0;
+        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !ln_plan_halves(c)) return 0;
         f->pool = 1;
         return 1;
     default: return 0;
@@ -76,7 +76,7 @@ static follow what_follows(const ln_builder *b, uint32_t i, const ln_step *s)
     follow f = {1, 0, 0, 0, s->call.op.activation, 0.0f, NULL, ln_finish_of(LN_ACT_NONE, 0.0f)};
     ln_tensor y = s->call.out;
     uint32_t before = s->call.op.output;
-    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op || ln_touches_i8(&s->call)) return f;
+    if (s->call.op.id == LN_OP_EMBED_PROJECTION || s->run == ln_step_op) return f;
     for (uint32_t k = i + 1; k < b->m->op_count && !y.is_output && y.last == k; k++) {
         ln_call next;
         ln_load_call(b->m, k, &next);
@@ -157,6 +157,10 @@ static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *first, cons
 
 void ln_plan_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
+    if (ln_touches_i8(&alone->call)) {
+        ln_plan_int8_joined(b, i, alone, s);
+        return;
+    }
     join_followers(b, i, alone, s);
     join_depthwise(b, i, s->run ? s : alone, &alone->y, s);
 }

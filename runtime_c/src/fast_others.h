@@ -242,7 +242,7 @@ const ln_kernels KERNELS = {
     KERNELS_NAME,
     LANES,
     KERNELS_NARROW,
-    HALVES || KERNELS_NARROW != NULL,
+    TAKES_HALVES,
     product,
     vector,
     wino_weights,

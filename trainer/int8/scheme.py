@@ -19,6 +19,7 @@ WEIGHT = 127  # largest |weight|
 SUM = 1 << 30  # |bias| + 128 sum |w| stays below it, so that no sum can wrap
 ONE = (1 << 31) - 1  # the multiplier nearest to 1
 RESCALE = 1 << 21  # largest |M| of a rescale
+SHORT = (1 << 15) - 1  # largest of a sum of two: factors of 16 bits multiply and add in one instruction
 SHIFT = 24  # largest shift of a rescale
 SMALLEST = float(np.finfo(np.float32).tiny)  # of a scale
 
@@ -92,14 +93,16 @@ def multiplier(m: float) -> int:
     return min(math.floor(m * (1 << 31) + 0.5), ONE)
 
 
-def rescaling(ratios: Sequence[float], offsets: Sequence[float] = ()) -> tuple[list[int], list[int], int]:
+def rescaling(
+    ratios: Sequence[float], offsets: Sequence[float] = (), most: int = RESCALE
+) -> tuple[list[int], list[int], int]:
     """(multipliers, biases, S) with M / 2^S nearest to each ratio and B / 2^S to each offset: the largest S of at most
-    24 with |M| <= 2^21 and |B| < 2^30. Offsets far outside int8 are held within +-2^16 first, which clamps the same."""
+    24 with |M| <= most and |B| < 2^30. Offsets far outside int8 are held within +-2^16 first, which clamps the same."""
     offsets = [min(max(b, -65536.0), 65536.0) for b in offsets]
     for shift in range(SHIFT, 0, -1):
         ms = [math.floor(r * (1 << shift) + 0.5) for r in ratios]
         bs = [math.floor(b * (1 << shift) + 0.5) for b in offsets]
-        if all(abs(m) <= RESCALE for m in ms) and all(abs(b) < SUM for b in bs):
+        if all(abs(m) <= most for m in ms) and all(abs(b) < SUM for b in bs):
             return ms, bs, shift
     raise ValueError(f"a ratio of scales of {max(map(abs, ratios)):g}; at most 2^20 can be held")
 

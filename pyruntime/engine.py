@@ -146,12 +146,15 @@ class InferenceEngine:
                 self._run(first + n * self._in_bytes, out + n * 4 * self._words)
         return self._parts(y, single, raw)
 
-    def answer_of(self, written: bytes) -> Any:
-        """As predict gives it, from what ln_run has written for one input on some other device."""
-        return self._parts(np.frombuffer(written.ljust(4 * self._words, b"\0"), np.int32)[None], True, False)
+    def outputs_of(self, data: bytes, raw: bool = False) -> Any:
+        """The outputs in the bytes that a run elsewhere wrote, on a board say, as predict gives them."""
+        y = np.frombuffer(data.ljust(4 * self._words, b"\0"), np.int32)
+        if y.size != self._words:
+            raise ModelError(f"{self.name}: its outputs take {4 * self._words} bytes, not {len(data)}.")
+        return self._parts(y.reshape(1, -1), True, raw)
 
     def _parts(self, y: np.ndarray, single: bool, raw: bool) -> Any:
-        """y: int32 (count, words), as ln_run writes."""
+        """y: what ln_run wrote, a row for each input."""
         count, parts, at = len(y), [], 0
         for shape, dtype, steps in zip(self._outputs, self.output_dtypes, self._steps, strict=True):
             kind = np.dtype(dtype)

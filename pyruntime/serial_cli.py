@@ -133,7 +133,7 @@ def _infer(args: argparse.Namespace) -> int:
             picture = decode(file)
             x = engine.prepare(picture.pixels, picture.layout)
             ran = device.run(x.tobytes())
-            found = answers.answer(engine, file, engine.answer_of(ran.output), 1e6 * ran.seconds, 1)
+            found = answers.answer(engine, file, engine.outputs_of(ran.output), 1e6 * ran.seconds, 1)
             print(*answers.text(found), f"({1e3 * ran.seconds:.3g} ms on the board)")
     return 0
 

@@ -14,6 +14,9 @@
  *     ln_preprocess(&m, pixels, 640, 480, LN_BGR, x);  // any picture to the model's input
  *     ln_run(&m, arena, ln_arena_bytes(&m), x, y);
  *
+ * A model of int8 reads and writes int8_t in place of floats: ln_input_bytes, ln_output_bytes and ln_get_tensor tell, and
+ * ln_quantize_input and ln_dequantize_output translate. ln_preprocess gives what the model reads.
+ *
  * This runs everywhere. On a processor with vector units ln_fast_prepare (litenet_fast.h), called once after ln_open,
  * makes ln_run several times faster.
  *

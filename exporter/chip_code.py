@@ -43,7 +43,8 @@ CPUS: dict[str, tuple[str, ...]] = {  # compiler and the flags that name the pro
     "atmega328p": ("avr-gcc", "-mmcu=atmega328p"),
 }
 # functions that are called through a pointer, by who calls them
-INDIRECT = {"ln_panels_run": ("list_rows", "list_taps", "list_pixels"), "ln_open_checked": ("ln_crc32",),
+LISTS = ("list_rows", "list_taps", "list_pixels")
+INDIRECT = {"ln_panels_run": LISTS, "ln_panels_i8_run": ("fetch",), "ln_open_checked": ("ln_crc32",),
             "check_all": ("ln_crc32",), "check_envelope": ("ln_crc32",), "ln_run_each": ()}  # fmt: skip
 MAIN = """\
 #include "litenet.h"

@@ -61,7 +61,7 @@ class Program:
 
     @property
     def output_bytes(self) -> int:
-        return sum(t.bytes for t in self.tensors if t.is_output)
+        return sum(-(-t.bytes // 4) * 4 for t in self.tensors if t.is_output)  # each begins at a multiple of 4
 
     def alive(self, op: int) -> int:
         """Bytes of the arena that are in use while operator `op` runs."""

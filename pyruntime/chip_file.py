@@ -34,14 +34,14 @@ def identity(data: bytes) -> int:
     return zlib.crc32(data[128 : at + size])
 
 
-def golden_inputs(data: bytes, elements: int) -> tuple[list[np.ndarray], bool]:
-    """The golden inputs of a file that ln_open accepts, flat, and whether they are uint8 frames rather than float32
-    values."""
+def golden_inputs(data: bytes, elements: int, dtype: str) -> tuple[list[np.ndarray], bool]:
+    """The golden inputs of a file that ln_open accepts, flat, and whether they are uint8 frames rather than values of the
+    input's type."""
     at, size = struct.unpack_from("<II", data, 80)
     if not size:
         return [], False
     _, count, ops, kind = struct.unpack_from("<IIIB", data, at)
     first, frames = at + 16 + 4 * ops, kind == 1
     each = (size - 16 - 4 * ops) // count
-    kinds = np.dtype(np.uint8 if frames else "<f4")
+    kinds = np.dtype(np.uint8 if frames else dtype)
     return [np.frombuffer(data, kinds, elements, first + each * i) for i in range(count)], frames

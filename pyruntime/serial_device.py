@@ -176,7 +176,7 @@ def random_input(seed: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarr
         r ^= r << 5 & 0xFFFFFFFF
         words[i] = r
     if dtype == np.float32:
-        whole = (words >> np.uint32(8)).astype(np.int32) - 0x800000
+        whole = (words >> np.uint32(8)).astype(np.int32) - 0x800000  # exact in float32
         return (whole.astype(np.float32) * np.float32(2.0**-22)).reshape(shape)
     return (words >> np.uint32(24)).astype(np.uint8).view(dtype).reshape(shape)
 

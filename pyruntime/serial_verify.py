@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ._litenet import ffi, lib
 from .chip_file import golden_inputs, identity
 from .engine import InferenceEngine
 from .serial_device import Device, Operator, random_input
@@ -62,15 +63,34 @@ def same_model(device: Device, data: bytes, name: str) -> None:
 
 
 def inputs(engine: InferenceEngine, data: bytes, samples: int, seed: int) -> Iterator[tuple[np.ndarray, int | None]]:
-    """The golden inputs, then random ones: (values of input_shape, None or the seed of random_input)."""
-    stored, frames = golden_inputs(data, int(np.prod(engine.input_shape)))
-    preprocessing = engine.preprocessing
-    for x in stored[:samples]:
-        shaped = np.ascontiguousarray(x.reshape(engine.input_shape))
-        yield preprocessing.normalize(shaped) if frames and preprocessing else shaped.astype(np.float32), None
+    """The golden inputs, then random ones, in the input's type: (values of input_shape, None or the seed of
+    random_input)."""
+    shape, dtype = engine.input_shape, np.dtype(engine.input_dtype)
+    stored, frames = golden_inputs(data, int(np.prod(shape)), engine.input_dtype)
+    for given in stored[:samples]:
+        x = np.ascontiguousarray(given.reshape(shape))
+        if frames:
+            frame, x = x, np.empty(shape, dtype)
+            engine._call(lib.ln_frame_to_input, ffi.from_buffer("uint8_t[]", frame), ffi.from_buffer(x))
+        yield x, None
     for i in range(samples - min(samples, len(stored))):
         one = (0x9E3779B9 * (seed * 65537 + i + 1)) % 0xFFFFFFFF + 1
-        yield random_input(one, engine.input_shape, np.dtype(np.float32)), one
+        yield random_input(one, shape, dtype), one
+
+
+def output_bytes(outputs: tuple[np.ndarray, ...]) -> bytes:
+    """Outputs as ln_run writes them: one after another, each from a multiple of 4 on."""
+    return b"".join(y.tobytes() + bytes(-y.nbytes % 4) for y in outputs)
+
+
+def outputs_of(engine: InferenceEngine, data: bytes) -> tuple[np.ndarray, ...]:
+    """The inverse, in the outputs' types."""
+    found, at = [], 0
+    for shape, dtype in zip(engine.outputs.values(), engine.output_dtypes, strict=True):
+        y = np.frombuffer(data, dtype, int(np.prod(shape)), at).reshape(shape)
+        found.append(y)
+        at += -(-y.nbytes // 4) * 4
+    return tuple(found)
 
 
 def verify(
@@ -85,12 +105,12 @@ def verify(
         found = Verified()
         for x, one in inputs(engine, data, samples, seed):
             ran, golden = device.run(x.tobytes(), seed=one), one is None
-            outputs = engine.predict(x)
-            want = np.concatenate([np.ravel(y) for y in (outputs if isinstance(outputs, tuple) else (outputs,))])
+            outputs = engine.predict(x, raw=True)
+            want = outputs if isinstance(outputs, tuple) else (outputs,)
             found.seconds += (ran.seconds - found.seconds) / (found.samples + 1)
             found.samples += 1
             found.golden += golden
-            if ran.output == want.tobytes():
+            if output_bytes(outputs_of(engine, ran.output)) == output_bytes(want):
                 found.identical += 1
             else:
                 found.difference = _difference(device, engine, x, golden, ran.output, want, exact, found)
@@ -101,27 +121,42 @@ def verify(
     return found
 
 
-def _difference(device: Device, engine: InferenceEngine, x: np.ndarray, golden: bool, output: bytes, want: np.ndarray,
-                exact: bool, found: Verified) -> Difference | None:  # fmt: skip
-    if len(output) != want.nbytes:
-        raise SerialError(f"{device.link.name}: the board gives {len(output)} bytes, this PC {want.nbytes}.")
-    got = np.frombuffer(output, want.dtype)
-    floats = np.issubdtype(want.dtype, np.floating)
-    apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    worst = float(np.max(np.where(np.isfinite(apart), apart, np.inf)))
-    allowed = RELATIVE * float(np.max(np.abs(want))) + ABSOLUTE if floats and not exact else 0.0
+def _difference(device: Device, engine: InferenceEngine, x: np.ndarray, golden: bool, output: bytes,
+                want: tuple[np.ndarray, ...], exact: bool, found: Verified) -> Difference | None:  # fmt: skip
+    worst, allowed, within = 0.0, 0.0, True
+    for got, y in zip(outputs_of(engine, output), want, strict=True):
+        apart = np.abs(got.astype(np.float64) - y.astype(np.float64))
+        most = float(np.max(np.where(np.isfinite(apart), apart, np.inf)))
+        floats = np.issubdtype(y.dtype, np.floating) and not exact
+        limit = RELATIVE * float(np.max(np.abs(y))) + ABSOLUTE if floats else 0.0
+        within &= most <= limit and (limit > 0 or got.tobytes() == y.tobytes())
+        worst, allowed = max(worst, most), max(allowed, limit)
     found.worst = max(found.worst, worst)
-    if worst <= allowed and allowed > 0:
+    if within:
         return None
     return Difference(found.samples, golden, worst, allowed, first_operator(device, engine, x, exact))
+
+
+def _each_output(engine: InferenceEngine, x: np.ndarray) -> list[np.ndarray]:
+    """What every operator gives, in its own type."""
+    found: list[np.ndarray] = []
+
+    def keep(index: int, data: object, microseconds: float) -> None:
+        layer = engine.layers[index]
+        array = np.empty(layer.shape, layer.dtype)
+        ffi.memmove(ffi.from_buffer(array), data, array.nbytes)
+        found.append(array)
+
+    engine._run_each(x, keep)
+    return found
 
 
 def first_operator(device: Device, engine: InferenceEngine, x: np.ndarray, exact: bool = False) -> str:
     """The first operator whose values differ on the board for the input that is there: name and kind."""
     theirs = device.operators()
-    ours = engine.trace(x)
-    for index, (got, layer) in enumerate(zip(theirs, ours, strict=True)):
-        if not _same(got, layer.array, exact):
+    ours = _each_output(engine, x)
+    for index, (got, want, layer) in enumerate(zip(theirs, ours, engine.layers, strict=True)):
+        if not _same(got, want, exact):
             return f"{layer.name} ({layer.op}, operator {index})"
     return "none: every operator gives the same, the answer was changed after the last"
 

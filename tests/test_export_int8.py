@@ -92,7 +92,7 @@ def test_what_another_device_wrote_is_read_as_predict_gives_it(exported):
         q = engine.prepare(read_digits(tuple("0123456789")).test.x[5])
         written = engine.predict(q, raw=True)
         assert written.dtype == np.int8 and written.nbytes % 4  # filled up to a word
-        np.testing.assert_array_equal(engine.answer_of(written.tobytes()), engine.predict(q))
+        np.testing.assert_array_equal(engine.outputs_of(written.tobytes()), engine.predict(q))
 
 
 def test_too_great_a_loss_writes_nothing_unless_forced(digits, tmp_path, capsys):

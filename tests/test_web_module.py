@@ -17,7 +17,6 @@ import int8_nets
 import numpy as np
 import pytest
 from closeness import assert_close
-from int8_nets import picture_model, pictures
 from test_c_ops import jobs
 
 from litenet.exporter import format as writer
@@ -148,18 +147,6 @@ def test_what_the_core_lacks_runs_in_the_full_module(built, op):
     found, about = node(built, {**file, "do": "run"}, {**file, "do": "info"})
     assert_close(floats(found).reshape(job.want.shape), job.want, *OPS[op].OP.tolerance)
     assert about["layers"][job.at]["op"] == op and about["info"]["kernels"] == "wasm"
-
-
-@pytest.mark.parametrize("module", ["litenet-simd.wasm", "litenet.wasm"])  # a core leaves it to the full module
-def test_int8_gives_the_bits_of_every_machine(built, module):
-    file = picture_model(pictures())
-    engine = InferenceEngine(file)
-    pixels = np.random.default_rng(3).integers(0, 256, (37, 53, 3), np.uint8)
-    job = {"model": file, "picture": {"data": packed(pixels), "width": 53, "height": 37}, "module": module}
-    (values, layers) = node(built, {**job, "do": "run"}, {**job, "do": "trace"})
-    x = engine.prepare(pixels, "rgb")
-    np.testing.assert_array_equal(floats(values), np.ravel(engine.predict(x)))
-    assert len(layers) == len(engine.trace(x))
 
 
 def test_without_the_full_module_a_refusal_is_a_number(built, tmp_path):

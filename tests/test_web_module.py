@@ -108,7 +108,8 @@ def test_the_vector_modules_give_the_portable_numbers(built, relaxed, module, ne
         {"model": NETS[net], "do": "info", "module": module},
         options=relaxed,
     )
-    assert layers["info"]["kernels"] == ("wasm relaxed" if "relaxed" in module else "wasm")
+    copied = (built / module).read_bytes() == (built / "litenet-simd.wasm").read_bytes()  # by an old clang
+    assert layers["info"]["kernels"] == ("wasm relaxed" if "relaxed" in module and not copied else "wasm")
     for got, want in zip(found, engine.trace(x), strict=True):
         assert (got["name"], got["op"], tuple(got["shape"])) == (want.name, want.op, want.shape)
         scale = max(float(np.abs(want.array).max()), 1e-3)

@@ -165,11 +165,6 @@ class InferenceEngine:
             at += -(-size // 4) * 4
         return parts[0] if len(parts) == 1 else tuple(parts)
 
-    def real(self, outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Outputs as predict gives them with raw, as the float32 that they stand for."""
-        kinds = zip(outputs, self.output_dtypes, self._steps, strict=True)
-        return tuple(y if dtype == "float32" else _real(y, *steps) for y, dtype, steps in kinds)
-
     def predict_image(self, pixels: np.ndarray, layout: str | None = None) -> Any:
         """As predict, for a picture of any size: uint8 (H, W, C). layout names the channels ("rgb", ...);
         without it 1, 2, 3 and 4 channels are gray, gray_alpha, bgr and bgra, as OpenCV has them."""

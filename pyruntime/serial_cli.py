@@ -124,7 +124,7 @@ def _info(args: argparse.Namespace) -> int:
 def _infer(args: argparse.Namespace) -> int:
     from . import answers
     from .image import decode
-    from .serial_verify import outputs_of, reference, same_model
+    from .serial_verify import reference, same_model
 
     engine, data = reference(args.model)
     with engine, _board(args) as device:

@@ -16,6 +16,7 @@ typedef struct window_taps { /* what a tile is told */
     int32_t kh, kw;
     size_t right, next; /* floats from tap to tap, and from position to position */
     float lo, hi;
+    const float *slopes; /* of the first channel, as ln_finish has them; only where FINISHING says so */
 } window_taps;
 
 /* s[m] += the three taps over the pixels that position m of R sees; two positions are SW pixels apart. */
@@ -37,12 +38,13 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
                            const int R, const int SW)
 {
     const vf bias = LOAD(w), lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+    const vf slope = FINISHING && t->slopes ? LOAD(t->slopes) : SPLAT(1.0f);
     vf tap[9];
     if (SW) {
         UNROLL
         for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
     }
-    for (; times; times--, at += (size_t)R * t->next, y += (size_t)R * y_step) {
+    for (; times; times--, at += (size_t)R * t->next) {
         vf s[POSITIONS];
         UNROLL
         for (int m = 0; m < R; m++) s[m] = bias;
@@ -61,7 +63,16 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
             }
         }
         UNROLL
-        for (int m = 0; m < R; m++) STORE(y + (size_t)m * y_step, BELOW(hi, ABOVE(lo, s[m])));
+        for (int m = 0; m < R; m++) s[m] = BELOW(hi, ABOVE(lo, s[m]));
+        if (FINISHING && t->slopes) {
+            UNROLL
+            for (int m = 0; m < R; m++) s[m] = PRELU(s[m], slope);
+        }
+        UNROLL
+        for (int m = 0; m < R; m++) {
+            STORE(y, s[m]);
+            STEP(y, y_step);
+        }
     }
 }
 
@@ -96,13 +107,14 @@ static depthwise_of *const DEPTHWISE[][POSITIONS] = {
 #undef TILE
 
 /* One line of outputs to y[to], `live` channels of it from o on; w: the weights of the first panel, `each` of a panel. */
-static void depthwise_line(const ln_depthwise *d, const window_taps *t, const float *w, size_t each, float *y, size_t to,
+static void depthwise_line(const ln_depthwise *d, window_taps *t, const float *w, size_t each, float *y, size_t to,
                            uint32_t o, uint32_t live)
 {
     const ln_window *g = &d->g;
     const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
     depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
-    const int plain = stored_as_is(&d->put, live);
+    const ln_finish *f = &d->put.finish;
+    const int plain = live % LANES == 0 && f->act == LN_ACT_NONE && f->other == NULL && (FINISHING || f->slopes == NULL);
     const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
     const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
     const size_t step = d->put.y_step;
@@ -110,12 +122,14 @@ static void depthwise_line(const ln_depthwise *d, const window_taps *t, const fl
     for (uint32_t c = 0; plain && c < live; c += LANES) {
         const float *wc = w + c / LN_PANEL * each + c % LN_PANEL;
         const uint32_t j = larger_ones * (least + 1);
+        t->slopes = f->slopes ? f->slopes + o + c : NULL;
         if (larger_ones) tile_for[least](t, c, wc, y + to + c, step, larger_ones);
         tile_for[least - 1](t, j * t->next + c, wc, y + to + j * step + c, step, tiles - larger_ones);
     }
     for (uint32_t p = 0; !plain && p < live; p += LN_PANEL) {
         const uint32_t rest = live - p < LN_PANEL ? live - p : LN_PANEL;
         float kept[POSITIONS * LN_PANEL];
+        t->slopes = NULL;
         for (uint32_t j = 0, k = 0, n; k < tiles; k++, j += n) {
             n = least + (k < larger_ones);
             for (uint32_t c = 0; c < rest; c += LANES)
@@ -143,12 +157,11 @@ static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t 
         return;
     }
     const uint32_t tiles = (columns + ROWS - 1) / ROWS, least = columns / tiles, larger_ones = columns % tiles;
-    const float *here = x + (size_t)row * p->step_i, *at[LN_MOST_ROWS];
-    for (uint32_t k = 0, n; k < tiles; k++, to += n * LN_PIXEL) {
-        n = least + (k < larger_ones);
-        for (uint32_t m = 0; m < n; m++, here += p->step_j) at[m] = here;
-        some_panels(p, t, at, d->source_w, n, to, 0, q, live);
-    }
+    const uint32_t rows = larger_ones * (least + 1);
+    x += (size_t)row * p->step_i;
+    some_rows(p, t, x, p->step_j, d->source_w, least + 1, larger_ones, to, 0, q, live);
+    some_rows(p, t, x + rows * p->step_j, p->step_j, d->source_w, least, tiles - larger_ones, to, rows * LN_PIXEL, q,
+              live);
 }
 
 static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel, uint32_t panel_end)
@@ -163,7 +176,7 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
     size_t span[LN_MOST_SPANS];
     tile made = {0};
     window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL,
-                     d->put.finish.lo, d->put.finish.hi};
+                     d->put.finish.lo, d->put.finish.hi, NULL};
 
     if (d->source) made = tile_of(d->source, span);
     for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */

@@ -43,6 +43,8 @@
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
     TILE_PANELS = COLUMNS > PANEL_VECTORS ? COLUMNS / PANEL_VECTORS : 1, /* of a register tile */
+    CLAMP_LOW = 1,
+    CLAMP_HIGH = 2,
     FETCH_AHEAD = 4096 /* bytes: weights come from far away at twice the rate than without hints */
 };
 
@@ -53,7 +55,7 @@ typedef struct tile { /* what a register tile is told */
     size_t panel;   /* weights from one panel to the next */
     size_t down;    /* floats of x from one tile to the next, which is below it; 0: it is beside it, of other panels */
     int bias;       /* 0: the panel has none */
-    int clamped;    /* 0: lo and hi are infinite */
+    int clamped;    /* what is finite: CLAMP_LOW, CLAMP_HIGH, or 0 */
     float lo, hi;
     const float *slopes, *other; /* for the first column: as ln_finish has them; only where FINISHING says so */
     float sum_lo, sum_hi;

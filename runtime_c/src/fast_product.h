@@ -148,15 +148,19 @@ static void some_rows(const ln_product *p, tile *t, const float *x, size_t step,
     t->down = 0;
 }
 
+INLINE int clamps(const ln_finish *f)
+{
+    return (f->lo != -LN_INFINITE ? CLAMP_LOW : 0) | (f->hi != LN_INFINITE ? CLAMP_HIGH : 0);
+}
+
 /* The tile of a full panel; span: room for the spans. */
 static tile tile_of(const ln_product *p, size_t *span)
 {
-    const int clamped = !(p->finish.lo == -LN_INFINITE && p->finish.hi == LN_INFINITE);
     const size_t panel = ((size_t)p->K + 1) * LN_PANEL;
     const uint32_t spans = p->n_u * p->n_v;
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
-    return (tile){span, span + spans, p->n, LN_PANEL, panel, 0, 1, clamped, p->finish.lo, p->finish.hi, NULL, NULL,
-                  p->finish.sum_lo, p->finish.sum_hi};
+    return (tile){span, span + spans, p->n, LN_PANEL, panel, 0, 1, clamps(&p->finish), p->finish.lo,
+                  p->finish.hi, NULL, NULL, p->finish.sum_lo, p->finish.sum_hi};
 }
 
 /* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones, and where

@@ -88,10 +88,15 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             }
         }
 
-        if (t->clamped) {
-            const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+        if (t->clamped & CLAMP_LOW) {
+            const vf lo = SPLAT(t->lo);
             UNROLL
-            for (int i = 0; i < R * V; i++) s[i] = BELOW(hi, ABOVE(lo, s[i]));
+            for (int i = 0; i < R * V; i++) s[i] = ABOVE(lo, s[i]);
+        }
+        if (t->clamped & CLAMP_HIGH) {
+            const vf hi = SPLAT(t->hi);
+            UNROLL
+            for (int i = 0; i < R * V; i++) s[i] = BELOW(hi, s[i]);
         }
         if (slopes) {
             UNROLL

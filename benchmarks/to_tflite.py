@@ -23,8 +23,8 @@ ACTIVATIONS = {"none": np.int8(0), "relu": np.int8(1), "relu6": np.int8(3)}
 
 
 def to_tflite(source: Source) -> bytes:
-    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, prelu, add, global_avg_pool and linear; SystemExit
-    names another operator."""
+    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, prelu, add, global_avg_pool and linear;
+    SystemExit names another operator."""
     graph, weights = device.prepare(source).graph, device.prepare(source).weights
     nodes: list[tuple[Any, ...]] = []
     constants: dict[str, np.ndarray] = {}

@@ -17,7 +17,7 @@ import numpy as np
 from . import preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
-from .kernels import pages, prepare
+from .kernels import map_file, pages, prepare
 from .preprocess import Preprocessing
 
 from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
@@ -444,7 +444,7 @@ def _map(path: Path) -> mmap.mmap | bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else file.read(1)
+            return map_file(file.fileno()) if size else file.read(1)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; check the path of the model.") from None
     except IsADirectoryError:

@@ -34,6 +34,7 @@ typedef int32_t vi __attribute__((vector_size(64)));
 #define HALVES 0
 #define TAKES_HALVES 1 /* the narrow ones do */
 #define WINDOW_TILES 1
+#define FINISHING 1
 #define KERNELS ln_kernels_avx512
 #define KERNELS_NAME "avx512"
 #define KERNELS_NARROW &ln_kernels_avx2

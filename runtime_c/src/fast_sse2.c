@@ -28,6 +28,7 @@ typedef int32_t vi __attribute__((vector_size(16)));
 #define UNROLL_LONG
 #define HEAVY static __attribute__((noinline))
 #define WINDOW_TILES 0
+#define FINISHING 0
 #define KERNELS ln_kernels_sse2
 #define KERNELS_NAME "sse2"
 #define KERNELS_NARROW NULL

@@ -179,7 +179,7 @@ class Page:
     def frame(self) -> None:
         """Until what changed has been answered."""
         self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        self.page.wait_for_selector("#maps:not([aria-busy=true])")
+        self.page.wait_for_selector("#maps:not([aria-busy=true])", state="attached")
 
     def close(self) -> None:
         self.context.close()

@@ -59,7 +59,7 @@ typedef enum ln_status {
     /* the self-test, and a run that was ended */
     LN_NO_GOLDEN, LN_SELFTEST_FAILED, LN_NOT_FINITE, LN_STOPPED,
     /* desktop only: reading a file */
-    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE
+    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE, LN_FILE_CHANGED
 } ln_status;
 
 enum { LN_F32 = 0, LN_F16 = 1, LN_I8 = 2, LN_U8 = 3, LN_I32 = 4 }; /* element types */

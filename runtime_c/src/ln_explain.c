@@ -326,7 +326,7 @@ static const char *detail(const ln_model *m)
     case LN_IS_ZIP: case LN_IS_GZIP: case LN_IS_IMAGE: case LN_IS_NUMPY: case LN_IS_JSON: case LN_NULL_POINTER:
     case LN_ARENA_TOO_SMALL: case LN_ARENA_MISALIGNED: case LN_BAD_IMAGE_SIZE: case LN_BAD_CHANNELS:
     case LN_NO_PREPROCESS: case LN_NO_GOLDEN: case LN_STOPPED: case LN_FILE_NOT_FOUND: case LN_FILE_UNREADABLE:
-    case LN_FILE_TOO_LARGE:
+    case LN_FILE_TOO_LARGE: case LN_FILE_CHANGED:
         return NULL; /* the text of the status says it all */
     }
     return NULL;

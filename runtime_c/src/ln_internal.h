@@ -5,11 +5,6 @@
 #include "litenet.h"
 #include "ln_ops.h"
 
-/* Weights are used where they lie in the file, so the machine must read them as they are: little-endian. */
-#if defined(__BYTE_ORDER__) && defined(__ORDER_LITTLE_ENDIAN__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "LiteNet runs on little-endian machines only"
-#endif
-
 /* Numbers of the file, assembled byte by byte: no alignment is needed. */
 static inline uint16_t ln_u16(const uint8_t *p)
 {

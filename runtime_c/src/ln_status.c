@@ -62,6 +62,7 @@ const char *ln_status_text(ln_status status)
     case LN_FILE_NOT_FOUND: return "the file does not exist";
     case LN_FILE_UNREADABLE: return "the file cannot be read";
     case LN_FILE_TOO_LARGE: return "the file is larger than memory, or than the 4 GB that the format allows";
+    case LN_FILE_CHANGED: return "the file was cut short or written over while it was in use";
     }
     return "an unknown status";
 }
@@ -106,6 +107,7 @@ const char *ln_remedy(ln_status status)
     case LN_FILE_NOT_FOUND: return "Check the path.";
     case LN_FILE_UNREADABLE: return "Check its permissions, and that it is a file, not a folder.";
     case LN_FILE_TOO_LARGE: return "Export a smaller model.";
+    case LN_FILE_CHANGED: return "Open it again; write new versions beside it and rename them.";
     }
     return "";
 }

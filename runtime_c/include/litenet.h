@@ -19,7 +19,8 @@
  *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
  * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
- * file then takes ten times as long.
+ * file then takes ten times as long. -DLN_MOST_OPS=4 and -DLN_MOST_ARENA=1024, say, set what a device is made for:
+ * ln_open refuses a model with more operators, or that needs a larger arena.
  */
 #ifndef LITENET_H
 #define LITENET_H
@@ -59,7 +60,9 @@ typedef enum ln_status {
     /* the self-test, and a run that was ended */
     LN_NO_GOLDEN, LN_SELFTEST_FAILED, LN_NOT_FINITE, LN_STOPPED,
     /* desktop only: reading a file */
-    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE, LN_FILE_CHANGED
+    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE, LN_FILE_CHANGED,
+    /* a build with limits */
+    LN_BEYOND_LIMITS
 } ln_status;
 
 enum { LN_F32 = 0, LN_F16 = 1, LN_I8 = 2, LN_U8 = 3, LN_I32 = 4 }; /* element types */

@@ -265,6 +265,8 @@ static const char *detail(const ln_model *m)
     case LN_NEWER_MAJOR: return "it has format %n; this LiteNet reads format %N";
     case LN_UNKNOWN_FEATURE: return "its feature bits are %x; known are %X";
     case LN_BAD_HEADER: return field == 88 ? "%h is %n; 1 to %N is expected" : "%h is %n; %N is expected";
+    case LN_BEYOND_LIMITS:
+        return field == 88 ? "it has %n operators; at most %N are allowed" : "its arena takes %n bytes; at most %N are allowed";
     case LN_BAD_SECTION:
         return part == IN_HEADER && field % 8 == 4 ? "%h is %n; at most %N is expected"
                                                    : "%h is %n; %N is expected";

@@ -89,6 +89,18 @@ static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
     return LN_OK;
 }
 
+/* What a build for one device sets, so that its arena can be an array. */
+static ln_status check_limits(ln_model *m)
+{
+#ifdef LN_MOST_OPS
+    if (m->op_count > LN_MOST_OPS) return ln_fail(m, LN_BEYOND_LIMITS, -1, 88, m->op_count, LN_MOST_OPS);
+#endif
+#ifdef LN_MOST_ARENA
+    if (m->arena_bytes > LN_MOST_ARENA) return ln_fail(m, LN_BEYOND_LIMITS, -1, 92, m->arena_bytes, LN_MOST_ARENA);
+#endif
+    return m->status; /* LN_OK */
+}
+
 /* The codes are known, the numbers usable, and the input is a frame of that colour. Bytes 28.. of the header are the
  * input's dims, which ln_check_records compares with its record. */
 static ln_status check_preprocessing(ln_model *m)
@@ -142,6 +154,7 @@ ln_status ln_open_checked(ln_model *m, const void *bin, size_t len, ln_checksum 
     m->arena_bytes = ln_u32(b + 92);
 
     if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
+    if ((s = check_limits(m)) != LN_OK) return s;
     if ((s = check_preprocessing(m)) != LN_OK) return s;
     if ((s = ln_check_records(m)) != LN_OK) return s;
     m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */

@@ -63,6 +63,7 @@ const char *ln_status_text(ln_status status)
     case LN_FILE_UNREADABLE: return "the file cannot be read";
     case LN_FILE_TOO_LARGE: return "the file is larger than memory, or than the 4 GB that the format allows";
     case LN_FILE_CHANGED: return "the file was cut short or written over while it was in use";
+    case LN_BEYOND_LIMITS: return "the model is larger than this build of LiteNet was made for";
     }
     return "an unknown status";
 }
@@ -108,6 +109,8 @@ const char *ln_remedy(ln_status status)
     case LN_FILE_UNREADABLE: return "Check its permissions, and that it is a file, not a folder.";
     case LN_FILE_TOO_LARGE: return "Export a smaller model.";
     case LN_FILE_CHANGED: return "Open it again; write new versions beside it and rename them.";
+    case LN_BEYOND_LIMITS:
+        return "Export a smaller model, or build with a larger LN_MOST_OPS or LN_MOST_ARENA.";
     }
     return "";
 }

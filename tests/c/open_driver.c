@@ -1,18 +1,25 @@
+#define _POSIX_C_SOURCE 200809L /* truncate */
 /* Drives ln_open from tests/test_open.py. Each line of output is "<status><tab><sentence>", or a count a status.
  *
  *   open_driver bundle FILE               every blob of a bundle (u32 length, bytes, ...): one line each
  *   open_driver truncate FILE             every shorter length, with and without repaired checksums: counts
- *   open_driver mutate FILE REPAIR        every byte set to several values: counts
+ *   open_driver mutate FILE REPAIR [ALL]  every byte set to several values, or to all 256: counts
  *   open_driver random FILE SEED ROUNDS   up to eight bytes at once, checksums repaired: counts
  *   open_driver selftest FILE [AT XOR]    the self-test, after byte AT of the open model is changed
+ *   open_driver flips FILE                every bit of every weight flipped, one at a time: those that the self-test
+ *                                         blames on another operator than theirs, and all
  *   open_driver run FILE                  input from stdin, outputs to stdout, as float32
  *   open_driver calls FILE PLAIN          what calls refuse; PLAIN: a model whose input is no picture
  *   open_driver load PATH                 through ln_file_open
+ *   open_driver shrink PATH               ln_file_check before and after the file is cut short and grows again, and
+ *                                         of nothing
  */
 #include "attack.h"
 #include "litenet_file.h"
 
-enum { STATUSES = LN_FILE_TOO_LARGE + 1 };
+#include <unistd.h>
+
+enum { STATUSES = LN_BEYOND_LIMITS + 1 };
 
 static char text[2048];
 static unsigned long counts[STATUSES];
@@ -63,7 +70,7 @@ static void truncate_at_each(unsigned char *b, size_t len)
     show_counts();
 }
 
-static void mutate(unsigned char *b, size_t len, int repaired)
+static void mutate(unsigned char *b, size_t len, int repaired, int all)
 {
     static const unsigned char values[] = {0, 1, 2, 3, 4, 16, 64, 127, 128, 254, 255};
     unsigned char header[20];
@@ -71,8 +78,8 @@ static void mutate(unsigned char *b, size_t len, int repaired)
     memcpy(header, b, sizeof header);
     for (size_t at = 0; at < len; at++) {
         const unsigned char was = b[at];
-        for (size_t v = 0; v < sizeof values + 2; v++) {
-            b[at] = v < sizeof values ? values[v] : v == sizeof values ? (unsigned char)(was + 1)
+        for (size_t v = 0; v < (all ? 256 : sizeof values + 2); v++) {
+            b[at] = all ? (unsigned char)v : v < sizeof values ? values[v] : v == sizeof values ? (unsigned char)(was + 1)
                                                                        : (unsigned char)(was - 1);
             if (b[at] == was) continue;
             if (repaired) repair(b, len);
@@ -115,6 +122,32 @@ static void selftest(unsigned char *b, size_t len, size_t at, int flip)
     ln_explain(&m, text, sizeof text);
     show(s, text);
     if (ln_run(&m, arena, ln_arena_bytes(&m), x, y) != LN_OK) exit(7); /* it stays open */
+    free(x);
+    free(y);
+    free(arena);
+}
+
+static void flips(unsigned char *b, size_t len)
+{
+    ln_model m;
+    unsigned long wrong = 0, all = 0;
+
+    if (ln_open(&m, b, len) != LN_OK) exit(7);
+    float *x = exactly(4 * ln_input_elements(&m)), *y = exactly(4 * ln_output_elements(&m));
+    void *arena = exactly(ln_arena_bytes(&m));
+    for (uint32_t i = 0; i < m.op_count; i++) {
+        ln_op op;
+        ln_get_op(&m, i, &op);
+        for (uint64_t bit = 0; bit < 8 * (uint64_t)op.weights_bytes; bit++) {
+            unsigned char *at = b + op.weights_at + bit / 8;
+            *at ^= (unsigned char)(1 << bit % 8);
+            const ln_status s = ln_selftest(&m, arena, ln_arena_bytes(&m), x, y);
+            wrong += s != LN_SELFTEST_FAILED || m.record != (int32_t)i;
+            all++;
+            *at ^= (unsigned char)(1 << bit % 8);
+        }
+    }
+    printf("%lu %lu\n", wrong, all);
     free(x);
     free(y);
     free(arena);
@@ -205,16 +238,35 @@ static int load(const char *path)
     return 0;
 }
 
+static int shrink(const char *path)
+{
+    ln_file f;
+
+    if (ln_file_open(&f, path) != LN_OK) return 7;
+    const size_t len = f.len;
+    printf("%d\n", ln_file_check(&f));
+    if (truncate(path, (off_t)len / 2) != 0) return 7;
+    printf("%d\n", ln_file_check(&f));
+    if (truncate(path, (off_t)len) != 0) return 7; /* as long as before, and not what it was */
+    printf("%d\n", ln_file_check(&f));
+    ln_file_close(&f);
+    printf("%d\n", ln_file_check(&f));
+    printf("%d\n", ln_file_check(NULL));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     size_t len;
 
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "load")) return load(argv[2]);
+    if (!strcmp(argv[1], "shrink")) return shrink(argv[2]);
     unsigned char *b = read_file(argv[2], &len);
     if (!strcmp(argv[1], "bundle")) bundle(b, len);
     else if (!strcmp(argv[1], "truncate")) truncate_at_each(b, len);
-    else if (!strcmp(argv[1], "mutate")) mutate(b, len, atoi(argv[3]));
+    else if (!strcmp(argv[1], "mutate")) mutate(b, len, atoi(argv[3]), argc > 4);
+    else if (!strcmp(argv[1], "flips")) flips(b, len);
     else if (!strcmp(argv[1], "random")) mutate_at_random(b, len, (uint32_t)atol(argv[3]), atol(argv[4]));
     else if (!strcmp(argv[1], "selftest"))
         selftest(b, len, argc > 3 ? (size_t)atol(argv[3]) : len, argc > 4 ? atoi(argv[4]) : 0);

@@ -398,6 +398,12 @@ def _map(path: Path) -> mmap.mmap | bytes:
         raise ModelError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
 
 
+def say_on_bus_error(sentence: str) -> None:
+    """For commands: if a file that this process has mapped is cut short, print this and end with 1."""
+    text = f"{sentence}\n".encode()
+    lib.litenet_say_on_bus_error(text, len(text))
+
+
 def _explain(model: Any) -> str:
     text = ffi.new("char[]", 1024)
     lib.ln_explain(model, text, len(text))

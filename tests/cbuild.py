@@ -106,7 +106,8 @@ def _links(compiler: str, flags: Sequence[str]) -> bool:
     BUILD.mkdir(parents=True, exist_ok=True)
     probe = BUILD / f"probe-{compiler}-{os.getpid()}"
     command = [compiler, "-x", "c", "-", *flags, "-o", str(probe)]
-    done = subprocess.run(command, input=b"#include <errno.h>\n#include <stdio.h>\nint main(void){return puts(\"\") < 0;}", capture_output=True, check=False)
+    source = b"#include <errno.h>\n#include <stdio.h>\nint main(void){return puts(\"\") < 0;}"
+    done = subprocess.run(command, input=source, capture_output=True, check=False)
     probe.unlink(missing_ok=True)
     return done.returncode == 0
 

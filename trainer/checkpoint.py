@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import leftovers
 from .errors import UserError
 
 VERSION = 1
@@ -66,13 +67,18 @@ def write_atomically(path: Path, write: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        leftovers.clear(path.parent, f".{path.name}.", ".tmp")
     except OSError as error:
-        raise UserError(
-            f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
-        ) from None
+        raise unwritten(path, error) from None
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def unwritten(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
+    )
 
 
 def load(path: str | Path) -> Checkpoint:

@@ -20,7 +20,7 @@ from .errors import ModelError
 from .kernels import pages, prepare
 from .preprocess import Preprocessing
 
-from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
+from_buffer, litenet_run = ffi.from_buffer, lib.litenet_run  # a look-up less a call
 FLOATS, FLOAT32 = ffi.typeof("float[]"), np.dtype(np.float32)
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
 
@@ -111,6 +111,7 @@ class InferenceEngine:
 
         x is float32 and already normalised (predict_image does that for pictures); other number types are
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple.
+        ModelError where x holds NaN or infinity.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
             try:
@@ -293,7 +294,7 @@ class InferenceEngine:
             pair = self._arenas.pop()
         except IndexError:
             pair = self._take_arena()
-        status = ln_run(self._model, pair[1], self._arena_bytes, x, y)
+        status = litenet_run(self._model, pair[1], self._arena_bytes, x, y)
         self._arenas.append(pair)
         if status:
             preprocess.check(status)

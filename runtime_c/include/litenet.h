@@ -62,7 +62,9 @@ typedef enum ln_status {
     /* desktop only: reading a file */
     LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE, LN_FILE_CHANGED,
     /* a build with limits */
-    LN_BEYOND_LIMITS
+    LN_BEYOND_LIMITS,
+    /* ln_check_input */
+    LN_INPUT_NOT_FINITE
 } ln_status;
 
 enum { LN_F32 = 0, LN_F16 = 1, LN_I8 = 2, LN_U8 = 3, LN_I32 = 4 }; /* element types */
@@ -136,6 +138,10 @@ size_t ln_output_elements(const ln_model *m);
 /* Run one input. Reads in, writes arena and out, nothing else: threads may share m, each with its own arena.
  * in, out and arena must not overlap. Several outputs stand one after another in out, in tensor order. */
 ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out);
+
+/* LN_INPUT_NOT_FINITE where a value of the input is NaN or infinite. ln_run computes with such values as the operators
+ * define it, and an activation can hide them: -infinity becomes 0, and the answer looks like any other. */
+ln_status ln_check_input(const ln_model *m, const float *in);
 
 /* As ln_run, and calls after(user, op_index, op, output, data) after each operator; data is valid until `after`
  * returns. A non-zero answer ends the run with LN_STOPPED. */

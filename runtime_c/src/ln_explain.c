@@ -115,6 +115,7 @@ static const char *header_field(uint32_t at)
     case 84: return "the golden section's size";
     case 88: return "the operator count";
     case 90: return "the tensor count";
+    case 92: return "the arena's size";
     case 96: return "the resize rule";
     case 97: return "the fit rule";
     case 98: return "the colour rule";
@@ -265,8 +266,7 @@ static const char *detail(const ln_model *m)
     case LN_NEWER_MAJOR: return "it has format %n; this LiteNet reads format %N";
     case LN_UNKNOWN_FEATURE: return "its feature bits are %x; known are %X";
     case LN_BAD_HEADER: return field == 88 ? "%h is %n; 1 to %N is expected" : "%h is %n; %N is expected";
-    case LN_BEYOND_LIMITS:
-        return field == 88 ? "it has %n operators; at most %N are allowed" : "its arena takes %n bytes; at most %N are allowed";
+    case LN_BEYOND_LIMITS: return "%h is %n; at most %N is expected";
     case LN_BAD_SECTION:
         return part == IN_HEADER && field % 8 == 4 ? "%h is %n; at most %N is expected"
                                                    : "%h is %n; %N is expected";
@@ -328,7 +328,7 @@ static const char *detail(const ln_model *m)
     case LN_IS_ZIP: case LN_IS_GZIP: case LN_IS_IMAGE: case LN_IS_NUMPY: case LN_IS_JSON: case LN_NULL_POINTER:
     case LN_ARENA_TOO_SMALL: case LN_ARENA_MISALIGNED: case LN_BAD_IMAGE_SIZE: case LN_BAD_CHANNELS:
     case LN_NO_PREPROCESS: case LN_NO_GOLDEN: case LN_STOPPED: case LN_FILE_NOT_FOUND: case LN_FILE_UNREADABLE:
-    case LN_FILE_TOO_LARGE: case LN_FILE_CHANGED:
+    case LN_FILE_TOO_LARGE: case LN_FILE_CHANGED: case LN_INPUT_NOT_FINITE:
         return NULL; /* the text of the status says it all */
     }
     return NULL;

@@ -1,6 +1,7 @@
 /* ln_run: walk the program. ln_open has checked everything, so the walk decides and tests nothing: it takes each
  * operator record, finds the places of its tensors, and calls the operator. */
 #include "ln_internal.h"
+#include "ln_vec8.h"
 
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
 {
@@ -46,7 +47,7 @@ size_t ln_arena_bytes(const ln_model *m)
     return m->len ? (size_t)m->arena_bytes + m->fast_bytes : 0;
 }
 
-size_t ln_input_elements(const ln_model *m)
+LN_COLD size_t ln_input_elements(const ln_model *m)
 {
     ln_tensor t;
 
@@ -56,7 +57,7 @@ size_t ln_input_elements(const ln_model *m)
 }
 
 /* Elements of the outputs among tensors [0, end): where the values of output `end` stand in `out`. */
-static size_t output_elements(const ln_model *m, uint32_t end)
+LN_COLD static size_t output_elements(const ln_model *m, uint32_t end)
 {
     size_t sum = 0;
     ln_tensor t;
@@ -68,12 +69,12 @@ static size_t output_elements(const ln_model *m, uint32_t end)
     return sum;
 }
 
-size_t ln_output_elements(const ln_model *m)
+LN_COLD size_t ln_output_elements(const ln_model *m)
 {
     return m->len ? output_elements(m, m->tensor_count) : 0;
 }
 
-void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
+LN_COLD void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
 {
     const uint8_t *b = m->bin;
 
@@ -110,7 +111,7 @@ static void run_op(const ln_call *c)
     }
 }
 
-uint64_t ln_op_macs(const ln_model *m, uint32_t index)
+LN_COLD uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 {
     ln_call c;
 
@@ -122,6 +123,22 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 #include "ln_ops.def"
     }
     return 0;
+}
+
+/* x * 0 is 0, or NaN where x is NaN or infinite. */
+LN_COLD ln_status ln_check_input(const ln_model *m, const float *in)
+{
+    if (m == NULL || in == NULL) return LN_NULL_POINTER;
+    const float *end = in + ln_input_elements(m);
+    const ln_vec4 none = ln_set4(0.0f, 0.0f, 0.0f, 0.0f);
+    ln_vec8 sum = {none, none};
+    float t[8], all = 0.0f;
+
+    for (; end - in >= 8; in += 8) sum = ln_mac8(sum, 0.0f, ln_load8(in));
+    ln_store8(t, sum);
+    for (int k = 0; k < 8; k++) all += t[k];
+    while (in < end) all += *in++ * 0.0f;
+    return all == 0.0f ? LN_OK : LN_INPUT_NOT_FINITE;
 }
 
 ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out,

@@ -19,7 +19,7 @@
 
 #include <unistd.h>
 
-enum { STATUSES = LN_BEYOND_LIMITS + 1 };
+enum { STATUSES = LN_INPUT_NOT_FINITE + 1 };
 
 static char text[2048];
 static unsigned long counts[STATUSES];
@@ -193,6 +193,7 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     unsigned char pixels[64] = {0}, frame[64], *odd = exactly(len + 4);
     float x[64] = {0}, y[64];
     const size_t big = 1 << 16;
+    const uint32_t not_a_number = 0x7FC00000u;
     char *arena = exactly(big);
 
     call(ln_open(NULL, b, len));
@@ -210,6 +211,18 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     call(ln_run(&m, arena, ln_arena_bytes(&m) - 1, x, y));
     call(ln_run(&m, arena + 4, ln_arena_bytes(&m), x, y));
     call(ln_run_each(&m, arena, big, x, y, stop, NULL));
+    call(ln_check_input(NULL, x));
+    call(ln_check_input(&m, NULL));
+    call(ln_check_input(&m, x));
+    for (size_t i = 0; i < ln_input_elements(&m); i++) {
+        static const uint32_t bits[] = {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0xFF800001u};
+        memcpy(x + i, &bits[i % 4], 4);
+        if (ln_check_input(&m, x) != LN_INPUT_NOT_FINITE) exit(7);
+        x[i] = i % 2 ? 3.4e38f : -1e-45f;
+        if (ln_check_input(&m, x) != LN_OK) exit(7);
+    }
+    memcpy(x, &not_a_number, 4);
+    call(ln_check_input(&m, x));
     ln_get_preprocessing(&m, &p);
     call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
     call(ln_preprocess_bytes(&p, pixels, 4, 4, 99, frame, 4, 4));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import preprocess
+from . import metadata, preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
 from .kernels import pages, prepare
@@ -190,15 +189,13 @@ class InferenceEngine:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The file's metadata section, as the exporter wrote it."""
+        """The file's metadata section, as the exporter wrote it. ModelError where a value has another type than
+        FORMAT.md says."""
         at, size = self._model.metadata_at, self._model.metadata_bytes
         text = self._call(lambda model: ffi.buffer(model.bin + at, size)[:])
-        try:
-            found = json.loads(text) if size else {}
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ModelError(f"{self.name}: the metadata at byte {at} is no JSON object; export it again.")
+        found, fault = metadata.read(text)
+        if fault is not None:
+            raise ModelError(f"{self.name}: the metadata at byte {at} {fault}; export it again.")
         return found
 
     @property

@@ -30,8 +30,10 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _is_rule(value: Any) -> bool:
-    numbers = {k: v for k, v in value.items() if not isinstance(v, dict)} if isinstance(value, dict) else None
-    return _are_numbers(numbers) and value.get("temperature", 1) > 0
+    used = ("margin", "energy", "energy_most", "temperature")
+    return isinstance(value, dict) and (
+        _are_numbers({k: value[k] for k in used if k in value}) and value.get("temperature", 1) > 0
+    )
 
 
 def _is_answer(value: Any) -> bool:
@@ -48,7 +50,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "outputs": (_are_texts, "a list of texts"),
     "answer": (_is_answer, '"classes", "values" or "embedding"'),
     "embedding": (_are_numbers, "an object of numbers"),
-    "unknown": (_is_rule, "an object of numbers, temperature above 0"),
+    "unknown": (_is_rule, "an object of numbers, its temperature above 0,"),
     "accuracy": (_is_number, "a number"),
     "dataset": (_is_object, "an object"),
     "source": (_is_object, "an object"),
@@ -65,7 +67,7 @@ def _number(text: str) -> float:
 
 
 def read(text: bytes) -> tuple[dict[str, Any], str | None]:
-    """What the section says, and what is wrong with it, as the end of a sentence; keys that are null count as absent."""
+    """The section, and what is wrong with it, as the end of a sentence. Keys that are null count as absent."""
     try:
         found = json.loads(text, parse_constant=_number, parse_float=_number) if text else {}
     except (ValueError, RecursionError):

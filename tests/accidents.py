@@ -1,5 +1,5 @@
-"""Accidents on demand: a command runs in a process of its own, which is killed, or whose disk is full, at the n-th thing
-that it does to the disk or the net.
+"""Accidents on demand: a command runs in a process of its own, which is killed, or whose disk is full, at the n-th
+thing that it does to the disk or the net.
 
     count = accidents.run(work).events                 # work: a function; what it does counts
     done = accidents.run(work, "kill", 17)             # done.code: its exit status, or -9; done.text: what it printed

@@ -1,5 +1,5 @@
-"""Training under accident: killed at any moment, on a full disk, beside another run. Nothing is half-written, the message
-says what happened, and a run that goes on ends with the bits of one that was never stopped."""
+"""Training under accident: killed at any moment, on a full disk, beside another run. Nothing is half-written, the
+message says what happened, and a run that goes on ends with the bits of one that was never stopped."""
 
 import hashlib
 import http.server
@@ -128,7 +128,8 @@ def test_an_export_that_is_killed_leaves_the_old_file_or_the_new_one(desk, reque
     out = desk / "net.bin"
 
     def export():
-        return edge_export([str(desk / "whole"), "-o", str(out), "--data", str(desk / "pictures.npz"), "--samples", "4"])
+        arguments = [desk / "whole", "-o", out, "--data", desk / "pictures.npz", "--samples", 4]
+        return edge_export([*map(str, arguments)])
 
     done = accidents.run(export)
     assert done.code == 0, done.text
@@ -301,15 +302,15 @@ def test_data_that_vanish_while_training_do_no_harm_and_are_named_afterwards(des
     data = tmp_path / "pictures.npz"
     data.write_bytes((desk / "pictures.npz").read_bytes())
 
-    def work():
-        os.unlink(data) if data.exists() and (tmp_path / "run" / "last.npz").exists() else None
-        return 0
+    def vanish():
+        if (tmp_path / "run" / "last.npz").exists():
+            data.unlink(missing_ok=True)
 
     arguments = [str(desk / "net.json"), "--data", str(data), "--out", str(tmp_path / "run"), "--quiet", "--no-report"]
 
     def train():
         plain = session.Session.save
-        session.Session.save = lambda self, which: (plain(self, which), work())[0]
+        session.Session.save = lambda self, which: (plain(self, which), vanish())[0]
         return edge_train([*arguments, "--save-every", "2"])
 
     done = accidents.run(train)
@@ -322,7 +323,8 @@ def test_data_that_vanish_while_training_do_no_harm_and_are_named_afterwards(des
 
 def test_a_data_file_that_is_cut_short_while_it_is_mapped_ends_with_a_sentence(desk, tmp_path):
     rng, labels = np.random.default_rng(2), ("a", "b", "c")
-    parts = [Dataset(rng.integers(0, 256, (n, 6, 6, 1), np.uint8), np.arange(n) % 3, labels, "set", "-") for n in (400, 9)]
+    pixels = [rng.integers(0, 256, (n, 6, 6, 1), np.uint8) for n in (400, 9)]
+    parts = [Dataset(x, np.arange(len(x)) % 3, labels, "set", "-") for x in pixels]
     net = NET | {"validation_split": 0}
     (tmp_path / "net.json").write_text(json.dumps(net))
 

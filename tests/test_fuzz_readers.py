@@ -2,12 +2,13 @@
 
 import json
 import random
-import re
 
 import fuzz_readers
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from litenet.trainer import blueprint as blueprints
 
 SEEDS = fuzz_readers.seeds()
 QUICK = {"idx": 300, "cifar_records": 60, "blueprint": 60, "image": 150}
@@ -58,12 +59,11 @@ ODD: list[object] = [
 ]  # fmt: skip
 
 
-def tree(data):
-    """A JSON text without its comments."""
-    return json.loads(re.sub(rb"(^|\s)//.*", b"", data))
+def tree(name, data):
+    return blueprints.parse(data.decode(), "net.json").resolved if name == "blueprint" else json.loads(data)
 
 
-TEXTS = {name: [tree(data) for data in SEEDS[name] if data != fuzz_readers.YAML]
+TEXTS = {name: [tree(name, data) for data in SEEDS[name] if data != fuzz_readers.YAML]
          for name in ("blueprint", "saved_meta", "metadata")}  # fmt: skip
 
 

@@ -88,8 +88,9 @@ def test_odd_names_of_models_and_pictures(model, picture, tmp_path, name):
     code, lines, complaints, _ = infer(place / name, place / f"{name}.png", "--json")
     assert (code, complaints) == (0, [])
     assert json.loads(lines[0])["file"] == str(place / f"{name}.png")
-    code, _, complaints, _ = infer(place / f"absent {name}", place / f"{name}.png")
-    assert code == 1 and complaints == [f"edge-infer: {place / f'absent {name}'} does not exist; check the path of the model."]
+    absent = place / f"absent {name}"
+    code, _, complaints, _ = infer(absent, place / f"{name}.png")
+    assert code == 1 and complaints == [f"edge-infer: {absent} does not exist; check the path of the model."]
 
 
 def test_a_name_that_is_no_text_at_all(model, picture, tmp_path):
@@ -135,8 +136,8 @@ def test_a_model_that_is_cut_short_while_it_runs_ends_with_a_sentence(model, pic
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and len(done.stdout.splitlines()) == 1
     assert done.stderr == (
-        f"edge-infer: {model} was cut short while it was in use; run again. To replace a model, write the new one beside "
-        "it and rename it.\n"
+        f"edge-infer: {model} was cut short while it was in use; run again. To replace a model, write the new one "
+        "beside it and rename it.\n"
     )
 
 

@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "runtime_c" / "include"
 SRC = ROOT / "runtime_c" / "src"
 TESTS_C = ROOT / "tests" / "c"
-BUILD = ROOT / "build" / "tests-c"
 
 COMPILERS = ["gcc", "clang"]
 STRICT = (
@@ -37,6 +36,7 @@ SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-o
 COVERAGE = shlex.split(os.environ.get("LITENET_COVERAGE", ""))
 if COVERAGE:
     COMPILERS, SANITIZE = ["clang"], ()
+BUILD = ROOT / "build" / ("coverage" if COVERAGE else "tests-c")
 DESKTOP = {"ln_file.c", "ln_threads.c"}  # not part of the core: they use the operating system
 
 

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import cbuild
 import fuzz_readers
@@ -69,8 +70,13 @@ def reader(name: str, seconds: int) -> str:
     return _counts(command, Path(__file__).resolve().parent)
 
 
+def _run(command: list, check: bool = False, **more: Any) -> subprocess.CompletedProcess:
+    words = [*map(str, command)]
+    return subprocess.run(words, check=check, capture_output=True, text=True, errors="replace", **more)
+
+
 def _counts(command: list, folder: Path) -> str:
-    done = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    done = _run(command, cwd=folder)
     runs = re.findall(r"Done (\d+) runs|number_of_executed_units: (\d+)", done.stderr)
     coverage = re.findall(r"cov: (\d+)", done.stderr)
     if done.returncode != 0:
@@ -79,22 +85,20 @@ def _counts(command: list, folder: Path) -> str:
 
 
 def afl(seconds: int) -> str:
-    """The model's harness under AFL++; the custom mutator repairs checksums."""
+    """The model's harness under AFL++, with portable kernels; the custom mutator repairs checksums."""
     folder = WORK / "afl"
     folder.mkdir(parents=True, exist_ok=True)
     include = [f"-I{cbuild.INCLUDE}", f"-I{cbuild.SRC}", f"-I{cbuild.TESTS_C}"]
-    sources = [cbuild.TESTS_C / "fuzz_model.c", *cbuild.core(), *cbuild.fast()]
+    sources = ["-DFUZZ_PORTABLE", cbuild.TESTS_C / "fuzz_model.c", *cbuild.core()]
     build = ["afl-clang-fast", "-O1", "-g", *FLAGS, *include, "-fsanitize=fuzzer", *sources, "-o", folder / "model"]
-    subprocess.run([*map(str, build), "-pthread"], check=True, capture_output=True, env=os.environ | {"AFL_USE_ASAN": "1"})
-    mutator = ["clang", "-O2", "-shared", "-fPIC", *include, cbuild.TESTS_C / "fuzz_afl_mutator.c", cbuild.SRC / "ln_crc.c"]
-    stubs = ["-Wl,--unresolved-symbols=ignore-all", "-o", folder / "mutator.so"]
-    subprocess.run([*map(str, [*mutator, *stubs])], check=True, capture_output=True)
+    _run([*build, "-pthread"], check=True, env=os.environ | {"AFL_USE_ASAN": "1"})
+    mutator = [cbuild.TESTS_C / "fuzz_afl_mutator.c", cbuild.SRC / "ln_crc.c", "-o", folder / "mutator.so"]
+    _run(["clang", "-O2", "-shared", "-fPIC", *include, "-Wl,--unresolved-symbols=ignore-all", *mutator], check=True)
     settings = {"AFL_CUSTOM_MUTATOR_LIBRARY": str(folder / "mutator.so"), "AFL_NO_UI": "1", "AFL_SKIP_CPUFREQ": "1",
                 "AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES": "1", "AFL_NO_AFFINITY": "1", "AFL_AUTORESUME": "1"}  # fmt: skip
     command = ["afl-fuzz", "-i", seeds("model"), "-o", folder / "out", "-m", "none", "-t", "5000", "-V", seconds, "--",
                folder / "model"]  # fmt: skip
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, errors="replace", check=False,
-                          env=os.environ | settings)  # fmt: skip
+    done = _run(command, env=os.environ | settings)
     if done.returncode != 0:
         print(done.stdout[-3000:], file=sys.stderr)
     stats = folder / "out" / "default" / "fuzzer_stats"
@@ -116,7 +120,7 @@ def missing(name: str) -> str | None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("fuzz", description=(__doc__ or "").partition("\n")[0])
     every = [*C_TARGETS, *fuzz_readers.TARGETS]
-    parser.add_argument("targets", nargs="*", metavar="target", help=f"{', '.join([*every, 'afl'])}; default: all but afl")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"{', '.join([*every, 'afl'])} (all but afl)")
     parser.add_argument("--seconds", type=int, default=600, help="for all targets together (default 600)")
     options = parser.parse_args(argv)
     unknown = [name for name in options.targets if name not in (*every, "afl")]

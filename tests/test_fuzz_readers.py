@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import fuzz_readers
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from litenet.trainer import blueprint as blueprints
 
+KEPT = Path(__file__).resolve().parent / "data" / "fuzz"
 SEEDS = fuzz_readers.seeds()
 QUICK = {"idx": 300, "cifar_records": 60, "blueprint": 60, "image": 150}
 EDIT = st.tuples(st.integers(0, 1 << 20), st.sampled_from(["set", "flip", "drop", "cut", "double", "insert"]),
@@ -49,6 +51,14 @@ def test_a_mutated_file_is_answered_or_refused(name):
     for data in SEEDS[name]:
         fuzz_readers.survives(name, data)
     attack(name, QUICK.get(name, 120))
+
+
+FOUND = sorted(path for name in fuzz_readers.TARGETS for path in (KEPT / name).glob("*"))
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda p: f"{p.parent.name}-{p.name}")
+def test_what_fuzzing_has_found_stays_mended(path):
+    fuzz_readers.survives(path.parent.name, path.read_bytes())
 
 
 # ---- texts that are JSON, with values that nobody expects where they stand

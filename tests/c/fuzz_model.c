@@ -1,7 +1,9 @@
 /* Fuzz harness of the loader and the runtime, for libFuzzer and AFL++ (make fuzz). Bytes are opened as they are; what
  * is accepted is explained, run and self-tested, by the portable kernels and by those of each instruction set here,
  * with dead memory overwritten (attack.h). */
+#ifndef FUZZ_PORTABLE /* AFL++'s compiler takes many minutes over the other kernels */
 #define ATTACK_FAST
+#endif
 #define ATTACK_LARGEST (1 << 16) /* thousands of files a second */
 #include "mutate_model.h"
 

@@ -59,14 +59,17 @@ def harness(name: str) -> Path:
 def libfuzzer(name: str, seconds: int) -> str:
     corpus = WORK / name
     corpus.mkdir(parents=True, exist_ok=True)
-    command = [harness(name), corpus, seeds(name), "-max_len=16384", "-timeout=60", "-rss_limit_mb=3000",
-               f"-max_total_time={seconds}", f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1"]  # fmt: skip
+    command = [harness(name), corpus, seeds(name), "-max_len=16384", "-rss_limit_mb=3000", *_limits(name, seconds)]
     return _counts(command, cbuild.ROOT)
 
 
+def _limits(name: str, seconds: int) -> list[str]:
+    words = ["timeout=60", f"max_total_time={seconds}", f"artifact_prefix={FINDINGS}/{name}-", "print_final_stats=1"]
+    return [f"-{word}" for word in words]
+
+
 def reader(name: str, seconds: int) -> str:
-    command = [sys.executable, "fuzz_readers.py", name, WORK / name, "-timeout=60", f"-max_total_time={seconds}",
-               f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1"]  # fmt: skip
+    command = [sys.executable, "fuzz_readers.py", name, WORK / name, *_limits(name, seconds)]
     return _counts(command, Path(__file__).resolve().parent)
 
 
@@ -94,10 +97,10 @@ def afl(seconds: int) -> str:
     _run([*build, "-pthread"], check=True, env=os.environ | {"AFL_USE_ASAN": "1"})
     mutator = [cbuild.TESTS_C / "fuzz_afl_mutator.c", cbuild.SRC / "ln_crc.c", "-o", folder / "mutator.so"]
     _run(["clang", "-O2", "-shared", "-fPIC", *include, "-Wl,--unresolved-symbols=ignore-all", *mutator], check=True)
-    settings = {"AFL_CUSTOM_MUTATOR_LIBRARY": str(folder / "mutator.so"), "AFL_NO_UI": "1", "AFL_SKIP_CPUFREQ": "1",
-                "AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES": "1", "AFL_NO_AFFINITY": "1", "AFL_AUTORESUME": "1"}  # fmt: skip
-    command = ["afl-fuzz", "-i", seeds("model"), "-o", folder / "out", "-m", "none", "-t", "5000", "-V", seconds, "--",
-               folder / "model"]  # fmt: skip
+    yes = ("NO_UI", "SKIP_CPUFREQ", "I_DONT_CARE_ABOUT_MISSING_CRASHES", "NO_AFFINITY", "AUTORESUME")
+    settings = {"AFL_CUSTOM_MUTATOR_LIBRARY": str(folder / "mutator.so")} | {f"AFL_{name}": "1" for name in yes}
+    command = ["afl-fuzz", "-i", seeds("model"), "-o", folder / "out", "-m", "none", "-t", "5000", "-V", seconds]
+    command += ["--", folder / "model"]
     done = _run(command, env=os.environ | settings)
     if done.returncode != 0:
         print(done.stdout[-3000:], file=sys.stderr)

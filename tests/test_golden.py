@@ -9,7 +9,7 @@ import cbuild
 import numpy as np
 import pytest
 import reader
-from attack_builds import BUILDS, drive
+from attack_builds import BUILDS, counted, drive, is_emulated
 from closeness import assert_close
 from frozen import FILES, FORMAT_1
 
@@ -56,6 +56,23 @@ def test_every_build_passes_the_selftests_of_all_golden_files(build):
     driver = BUILDS[build].driver()
     for path in FILES:
         assert drive(driver, "selftest", path).decode() == "0\tno error.\n", path.name
+
+
+SMALL = [path for path in FILES if path.stat().st_size < 1000]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("repair", [0, 1], ids=["checksums-broken", "checksums-repaired"])
+def test_every_byte_of_a_small_file_set_to_all_256_values(build, repair, request):
+    """And every truncation. In the long form of all small files, and on emulated processors."""
+    driver, slow = BUILDS[build].driver(), request.config.getoption("--slow")
+    if is_emulated(driver) and not slow:
+        pytest.skip("takes minutes when emulated; run with --slow")
+    for path in SMALL if slow else [FORMAT_1 / "linear-half.bin"]:
+        counts = counted(driver, "mutate", path, repair, "all")
+        assert sum(counts.values()) == 255 * path.stat().st_size
+        assert repair or 0 not in counts
+        drive(driver, "truncate", path)
 
 
 # ---------------------------------------------------------------- what the self-test says

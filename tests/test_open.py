@@ -197,6 +197,11 @@ CASES = [
         patched((96, "I", 0), (100, "f", 0), (112, "f", 1)),
         "the letterbox grey is 7; 0 is expected, as the input is no picture",
     ),
+    (
+        "BAD_PREPROCESS",
+        patched((96, "I", 2), (100, "f", 0), (112, "f", 1), (124, "B", 0)),
+        "the resize rule is 2; 0 is expected, as the input is no picture",
+    ),
     # tensor records
     ("BAD_DTYPE", patched((tensor(2, 4), "B", 2)), f"tensor 2, byte {tensor(2, 4)}: its type is 2; 0 is expected"),
     ("BAD_RANK", patched((tensor(3, 5), "B", 5)), "its rank is 5; 1 to 4 is expected"),
@@ -260,6 +265,8 @@ CASES = [
     ("BAD_WEIGHTS", patched((op(5, 20), "I", 4)), "it takes no weights, but their size is 4"),
     ("BAD_SCRATCH", patched((op(6, 28), "I", 641)), "its scratch memory ends at byte 641 of an arena of 640"),
     ("BAD_SCRATCH", patched((op(6, 24), "I", 0xFFFFFFF0), (op(6, 28), "I", 0xFFFFFFFF)), "ends at byte 8589934575"),
+    ("BAD_SCRATCH", patched((op(6, 24), "I", 16), (op(6, 28), "I", 32)), "32 bytes of scratch memory are not what it"),
+    ("BAD_SCRATCH", patched((op(6, 24), "I", 16)), "its scratch memory ends at byte 16 of an arena of 640"),
     ("BAD_SCRATCH", patched((op(6, 28), "I", 64)), "64 bytes of scratch memory are not what it needs"),
     ("BAD_ORDER", patched((op(2, 4), "H", 5)), "it reads tensor 5, which operator 4 writes"),
     ("BAD_ORDER", patched((op(2, 4), "H", 3)), "it reads tensor 3, which operator 2 writes"),
@@ -405,6 +412,23 @@ def test_other_formats_are_told_apart(first_driver, tmp_path, kind, status):
     assert verdicts(first_driver, [elsewhere(kind)], tmp_path)[0][0] == f"LN_{status}"
 
 
+LIKE = [  # what a first byte or two does not settle
+    (b"BM" + bytes(4) + b"\0\0\0\1" + bytes(9), "NOT_LITENET"), (b"BM", "NOT_LITENET"), (b"BX" + bytes(20), "NOT_LITENET"),
+    (b"P7 ", "NOT_LITENET"), (b"P0 ", "NOT_LITENET"), (b"P6", "NOT_LITENET"), (b"P6x", "NOT_LITENET"),
+    *((bytes([8, 1, field]), "IS_ONNX") for field in (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)),
+    (bytes([8, 0, 0x12]), "NOT_LITENET"), (bytes([8, 32, 0x12]), "NOT_LITENET"), (bytes([8, 31, 0x13]), "NOT_LITENET"),
+    (b"\xef\xbbX", "NOT_LITENET"), (b"\xef\xbb", "NOT_LITENET"), (b"\xef\xbb\xbf", "NOT_LITENET"), (b"   ", "NOT_LITENET"),
+    *((text, "IS_JSON") for text in (b"{", b"[", b"{}", b"[]", b"[{", b"[[", b"[-1", b"[9", b"\xef\xbb\xbf [0")),
+    (b"[x", "NOT_LITENET"), (b"{:", "NOT_LITENET"), (b"[/", "NOT_LITENET"), (b"\x0b\x0e{", "NOT_LITENET"),
+    (b"<HTMl", "IS_HTML"), (b"<head", "IS_HTML"), (b"<h[ml", "NOT_LITENET"), (b"<!doctyp", "NOT_LITENET"),
+]  # fmt: skip
+
+
+def test_what_only_looks_like_another_format_at_first(first_driver, tmp_path):
+    got = verdicts(first_driver, [data for data, _ in LIKE], tmp_path)
+    assert [(data, name) for (data, _), (name, _) in zip(LIKE, got, strict=True)] == [(d, f"LN_{n}") for d, n in LIKE]
+
+
 def test_real_models_of_others_are_told_apart(first_driver):
     folder = cbuild.ROOT.parent / "shared" / "models"
     found = sorted(p for p in folder.glob("*") if p.suffix in (".onnx", ".tflite", ".npy"))
@@ -468,7 +492,8 @@ def test_the_signed_mean_agrees_with_the_exporters_on_long_outputs(driver, tmp_p
 CALLS = [
     "NULL_POINTER", "NULL_POINTER", "BIN_MISALIGNED", "BIN_MISALIGNED", "NULL_POINTER", "NULL_POINTER", "NULL_POINTER",
     "NULL_POINTER", "ARENA_TOO_SMALL", "ARENA_MISALIGNED", "STOPPED", "NULL_POINTER", "NULL_POINTER", "OK",
-    "INPUT_NOT_FINITE", "BAD_IMAGE_SIZE", "BAD_CHANNELS",
+    "INPUT_NOT_FINITE", "BAD_IMAGE_SIZE", *["NULL_POINTER"] * 6, "BAD_IMAGE_SIZE", "OK", *["NULL_POINTER"] * 3,
+    *["TRUNCATED"] * 3, *["NULL_POINTER"] * 4, "BAD_CHANNELS",
     "NO_PREPROCESS",
 ]  # fmt: skip
 

@@ -167,7 +167,6 @@ static void put_attribute(pen *p, const ln_model *m)
 
     ln_get_op(m, (uint32_t)m->record, &op);
     const ln_attr *a = ln_attr_of(op.id, (uint32_t)m->found - 1);
-    if (a == NULL) return;
     put(p, a->name);
     for (uint32_t k = 0; k < a->count; k++) {
         const uint8_t *v = op.attrs + a->at + k * a->size;
@@ -292,26 +291,21 @@ static const char *detail(const ln_model *m)
     case LN_MISALIGNED: return "its offset %n is not a multiple of %N";
     case LN_BAD_LIFETIME: return lifetime_detail(m, field);
     case LN_OVERLAP:
-        return part == IN_OP ? "its scratch memory shares bytes with tensor %n, alive at operator %N"
-                             : "it shares bytes with tensor %n, alive at operator %N";
+        return "it shares bytes with tensor %n, alive at operator %N";
     case LN_UNKNOWN_OP: return "its number is %n";
     case LN_BAD_ACTIVATION:
         return m->expected ? "its activation is %n; a number below %N is expected"
                            : "its activation is %n, but it takes none";
     case LN_BAD_ALGORITHM: return "its algorithm is %n; %N is expected";
     case LN_BAD_ATTRIBUTE:
-        return m->found == LN_NO_TENSOR ? "its attributes do not suit %s"
-               : m->found               ? "%a"
-                                        : "a byte after its attributes is %N; 0 is expected";
+        return m->found ? "%a" : "a byte after its attributes is %N; 0 is expected";
     case LN_BAD_TENSOR_INDEX:
         if (field == 14) return "the number of its inputs is %n; %N is expected";
         if (m->expected == LN_NO_TENSOR) return "an unused input is %n; %N is expected";
         return field == 12 ? "its output is %n; a number below %N is expected"
                            : "an input is %n; a number below %N is expected";
     case LN_BAD_ORDER:
-        if (field != 12) return "it reads tensor %n, which operator %N writes";
-        return m->found ? "it writes tensor %n, which operator %N writes too"
-                        : "it writes tensor %n, the model's input";
+        return "it reads tensor %n, which operator %N writes";
     case LN_BAD_SHAPE: return "it does not lead from %s";
     case LN_BAD_WEIGHTS:
         if (m->expected > 1) return "its weights end at byte %n, and all weights at byte %N";

@@ -107,8 +107,8 @@ typedef struct ln_call {
 
 /* Each operator is one file, op_<name>.c, with three functions:
  *   check  the shape rule: c->out against c->in and the attributes, which are in range; weights_bytes and
- *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS, LN_BAD_SCRATCH or
- *          LN_BAD_ATTRIBUTE. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
+ *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS or
+ *          LN_BAD_SCRATCH, which is what any scratch memory is: no operator has any yet, and check_arena would have to look. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
  *          2^30, but products with attributes can pass 32 bits: use uint64_t.
  *   run    check has passed: tests nothing.
  *   macs   multiply-accumulates of one input. */

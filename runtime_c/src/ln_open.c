@@ -89,6 +89,7 @@ static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
     return LN_OK;
 }
 
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
 /* What a build for one device sets, so that its arena can be an array. */
 static ln_status check_limits(ln_model *m)
 {
@@ -100,6 +101,7 @@ static ln_status check_limits(ln_model *m)
 #endif
     return m->status; /* LN_OK */
 }
+#endif
 
 /* The codes are known, the numbers usable, and the input is a frame of that colour. Bytes 28.. of the header are the
  * input's dims, which ln_check_records compares with its record. */
@@ -154,7 +156,9 @@ ln_status ln_open_checked(ln_model *m, const void *bin, size_t len, ln_checksum 
     m->arena_bytes = ln_u32(b + 92);
 
     if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
     if ((s = check_limits(m)) != LN_OK) return s;
+#endif
     if ((s = check_preprocessing(m)) != LN_OK) return s;
     if ((s = ln_check_records(m)) != LN_OK) return s;
     m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */

@@ -189,6 +189,7 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     ln_model m;
     size_t plain_len;
     unsigned char *plain = read_file(plain_path, &plain_len);
+    ln_model closed;
     ln_preprocessing p;
     unsigned char pixels[64] = {0}, frame[64], *odd = exactly(len + 4);
     float x[64] = {0}, y[64];
@@ -225,6 +226,27 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     call(ln_check_input(&m, x));
     ln_get_preprocessing(&m, &p);
     call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(NULL, pixels, 4, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(&p, NULL, 4, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(&p, pixels, 4, 4, LN_GRAY, NULL, 4, 4));
+    call(ln_preprocess(NULL, pixels, 4, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, NULL, 4, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, NULL));
+    call(ln_preprocess(&m, pixels, 0, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, x));
+    memset(&closed, 0, sizeof closed);
+    call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
+    call(ln_selftest(&closed, arena, big, x, y));
+    call(ln_run(&closed, arena, big, x, y));
+    if (ln_output_elements(&closed) || ln_input_elements(&closed) || ln_arena_bytes(&closed) || ln_op_macs(&closed, 0))
+        exit(7);
+    call(ln_open(&closed, b, len - 1));
+    call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
+    call(ln_selftest(&closed, arena, big, x, y));
+    call(ln_selftest(NULL, arena, big, x, y));
+    call(ln_selftest(&m, arena, big, NULL, y));
+    call(ln_selftest(&m, arena, big, x, NULL));
+    call(ln_selftest(&m, NULL, big, x, y));
     call(ln_preprocess_bytes(&p, pixels, 4, 4, 99, frame, 4, 4));
     if (ln_open(&m, plain, plain_len) != LN_OK) exit(7);
     call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, x));

@@ -64,13 +64,15 @@ SMALL = [path for path in FILES if path.stat().st_size < 1000]
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("repair", [0, 1], ids=["checksums-broken", "checksums-repaired"])
 def test_every_byte_of_a_small_file_set_to_all_256_values(build, repair, request):
-    """And every truncation. In the long form of all small files, and on emulated processors."""
+    """And every truncation. In the long form of all small files, and on emulated processors; in the short one the others
+    are set to a dozen values."""
     driver, slow = BUILDS[build].driver(), request.config.getoption("--slow")
     if is_emulated(driver) and not slow:
         pytest.skip("takes minutes when emulated; run with --slow")
-    for path in SMALL if slow else [FORMAT_1 / "linear-half.bin"]:
-        counts = counted(driver, "mutate", path, repair, "all")
-        assert sum(counts.values()) == 255 * path.stat().st_size
+    for path in SMALL:
+        whole = slow or path.stem == "linear-half"
+        counts = counted(driver, "mutate", path, repair, *["all"] * whole)
+        assert sum(counts.values()) >= (255 if whole else 11) * path.stat().st_size
         assert repair or 0 not in counts
         drive(driver, "truncate", path)
 

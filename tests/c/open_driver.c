@@ -17,6 +17,8 @@
 #include "attack.h"
 #include "litenet_file.h"
 
+#include "ln_internal.h" /* ln_remedy */
+
 #include <unistd.h>
 
 enum { STATUSES = LN_INPUT_NOT_FINITE + 1 };
@@ -197,6 +199,12 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     const uint32_t not_a_number = 0x7FC00000u;
     char *arena = exactly(big);
 
+    for (int s = 0; s <= STATUSES; s++) /* each has a text and, but for success, a remedy; the last does not exist */
+        if (strlen(ln_status_text((ln_status)s)) < 8 || (*ln_remedy((ln_status)s) != 0) != (s > 0 && s < STATUSES)) exit(7);
+    for (uint32_t id = 0; id <= LN_ACT_END; id++)
+        if ((*ln_activation_name(id) == '?') != (id == LN_ACT_END)) exit(7);
+    for (uint32_t id = 0; id <= LN_OP_END; id++)
+        if ((*ln_op_name(id) == '?') != (ln_facts(id) == NULL)) exit(7);
     call(ln_open(NULL, b, len));
     call(ln_open(&m, NULL, len));
     memcpy(odd + 1, b, len);

@@ -1,4 +1,4 @@
-"""Which tensors may lie in one place: small plans, each with the verdict of the page's section "Memory"; both readers."""
+"""Which tensors may lie in one place: small plans, each with the verdict of the page's section "Memory"."""
 
 import pytest
 import reader

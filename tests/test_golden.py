@@ -64,8 +64,8 @@ SMALL = [path for path in FILES if path.stat().st_size < 1000]
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("repair", [0, 1], ids=["checksums-broken", "checksums-repaired"])
 def test_every_byte_of_a_small_file_set_to_all_256_values(build, repair, request):
-    """And every truncation. In the long form of all small files, and on emulated processors; in the short one the others
-    are set to a dozen values."""
+    """And every truncation. In the long form of all small files, and on emulated processors; in the short one the
+    others are set to a dozen values."""
     driver, slow = BUILDS[build].driver(), request.config.getoption("--slow")
     if is_emulated(driver) and not slow:
         pytest.skip("takes minutes when emulated; run with --slow")

@@ -413,11 +413,13 @@ def test_other_formats_are_told_apart(first_driver, tmp_path, kind, status):
 
 
 LIKE = [  # what a first byte or two does not settle
-    (b"BM" + bytes(4) + b"\0\0\0\1" + bytes(9), "NOT_LITENET"), (b"BM", "NOT_LITENET"), (b"BX" + bytes(20), "NOT_LITENET"),
+    (b"BM" + bytes(4) + b"\0\0\0\1" + bytes(9), "NOT_LITENET"), (b"BM", "NOT_LITENET"),
+    (b"BX" + bytes(20), "NOT_LITENET"),
     (b"P7 ", "NOT_LITENET"), (b"P0 ", "NOT_LITENET"), (b"P6", "NOT_LITENET"), (b"P6x", "NOT_LITENET"),
     *((bytes([8, 1, field]), "IS_ONNX") for field in (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)),
     (bytes([8, 0, 0x12]), "NOT_LITENET"), (bytes([8, 32, 0x12]), "NOT_LITENET"), (bytes([8, 31, 0x13]), "NOT_LITENET"),
-    (b"\xef\xbbX", "NOT_LITENET"), (b"\xefX\xbf", "NOT_LITENET"), (b"\xef\xbb", "NOT_LITENET"), (b"\xef\xbb\xbf", "NOT_LITENET"), (b"   ", "NOT_LITENET"),
+    (b"\xef\xbbX", "NOT_LITENET"), (b"\xefX\xbf", "NOT_LITENET"), (b"\xef\xbb", "NOT_LITENET"),
+    (b"\xef\xbb\xbf", "NOT_LITENET"), (b"   ", "NOT_LITENET"),
     *((text, "IS_JSON") for text in (b"{", b"[", b"{}", b"[]", b"[{", b"[[", b"[-1", b"[9", b"\xef\xbb\xbf [0")),
     (b"[x", "NOT_LITENET"), (b"{:", "NOT_LITENET"), (b"[/", "NOT_LITENET"), (b"\x0b\x0e{", "NOT_LITENET"),
     (b"<HTMl", "IS_HTML"), (b"<head", "IS_HTML"), (b"<h[ml", "NOT_LITENET"), (b"<!doctyp", "NOT_LITENET"),

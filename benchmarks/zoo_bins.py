@@ -1,6 +1,6 @@
 """Write the nets that the CPU rivals are measured on as .bin files, with untrained weights.
 
-    python benchmarks/zoo_bins.py FOLDER [NET ...] [--half]
+    python benchmarks/zoo_bins.py FOLDER [NET ...] [--half | --int8]
 
 Weights are as training begins, so that activations keep their size from layer to layer; time does not depend on them.
 There is no golden section: the files are for the clock.
@@ -13,7 +13,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from litenet.exporter import device, format
+from litenet.exporter.int8 import ranges, write
+from litenet.exporter.int8.graphs import separated, tied
+from litenet.exporter.int8.lower import lower
 from litenet.exporter.source import Source
 from litenet.trainer import blueprint as blueprints
 from litenet.trainer.fuse import for_inference
@@ -131,16 +136,31 @@ def binary(name: str, half: bool = False) -> bytes:
     return format.write(device.model(prepared, format.Preprocessing(), half, meta, None))
 
 
+def quantised(name: str) -> bytes:
+    """In whole numbers, with ranges from two inputs of noise: time does not depend on them either."""
+    source = source_of(name)
+    prepared = device.prepare(source)
+    graph, rng = separated(prepared.graph), np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (2, *graph.tensors[graph.input].shape)).astype(np.float32)
+    groups = tied(graph, ())
+    ends = {r: ranges.minmax(h) for r, h in ranges.observe(graph, prepared.weights, x, groups).items()}
+    quants = ranges.assign(graph, prepared.weights, ends, (), {})
+    net = lower(graph, prepared.weights, quants)
+    return format.write(write.model(net, write.plan(net), format.Preprocessing(), {"name": name}))
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description="Write the benchmark nets as .bin files.")
     p.add_argument("folder", type=Path)
     p.add_argument("nets", nargs="*", metavar="NET")
-    p.add_argument("--half", action="store_true", help="float16 weights")
+    kinds = p.add_mutually_exclusive_group()
+    kinds.add_argument("--half", action="store_true", help="float16 weights")
+    kinds.add_argument("--int8", action="store_true", help="whole numbers")
     args = p.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in args.nets or NETS:
-        path = args.folder / f"{name}{'.half' if args.half else ''}.bin"
-        path.write_bytes(binary(name, args.half))
+        path = args.folder / f"{name}{'.half' if args.half else '.int8' if args.int8 else ''}.bin"
+        path.write_bytes(quantised(name) if args.int8 else binary(name, args.half))
         print(f"{path}: {path.stat().st_size:,} bytes")
 
 

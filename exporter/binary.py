@@ -55,9 +55,8 @@ def export(
     )
 
 
-def unpacked(source: str | None, config: str | None, weights: str | None) -> Stored:
+def unpacked(found: Source) -> Stored:
     """A trained net as its .bin would hold it, unproved."""
-    found = load_source(source, config, weights)
     shape = found.data.get("shape")
     prepared = device.prepare(found, tuple(shape) if shape else None)
     frame = device.preprocessing(found, prepared.graph.input_shape)

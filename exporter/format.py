@@ -23,8 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from litenet.trainer.int8.scheme import Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, Shape, activations
 from litenet.trainer.ops.spec import SIZES
+
+from . import format_int8
 
 MAJOR, MINOR = 1, 0
 HEADER_BYTES, TENSOR_BYTES, OP_BYTES, ATTR_BYTES = 128, 32, 64, 32
@@ -32,22 +35,24 @@ BLOCK = 64  # sections and weights start at multiples of it
 LINE = 16  # tensors in the arena start at multiples of it
 NO_TENSOR = 0xFFFF
 MAX_OPS, MAX_ELEMENTS, MAX_SIDE = 4096, (1 << 30) - 1, 65535
-FEATURE_F16 = 1
+FEATURE_F16, FEATURE_I8 = 1, 2
 
-DTYPES = {"f32": 0}
-WEIGHT_DTYPES = {"f32": 0, "f16": 1}
+DTYPES = {"f32": 0, "i8": 2}
+WEIGHT_DTYPES = {"f32": 0, "f16": 1, "i8": 2}
 RESIZE = {"nearest": 0, "bilinear": 1, "area": 2}
 FIT = {"stretch": 0, "crop": 1, "letterbox": 2}
 COLOR = {"none": 0, "gray": 1, "rgb": 2, "bgr": 3}
 INVERT = {"never": 0, "always": 1, "auto": 2}
-KINDS = {"f32": 0, "frame": 1}
+KINDS = {"f32": 0, "i8": 0, "frame": 1}
+QUANT_AT = 20  # of the attribute bytes: where the numbers of an int8 operator begin
 
 
 @dataclass(frozen=True)
 class TensorRec:
     """One tensor. `offset` is its place in the arena; input and outputs live at the caller's and have none.
 
-    `first` and `last`, the operators that write it and read it last, are worked out where they are not given.
+    `first` and `last`, the operators that write it and read it last, are worked out where they are not given. An i8
+    tensor has a `quant`.
     """
 
     shape: Shape
@@ -57,11 +62,17 @@ class TensorRec:
     output: bool = False
     first: int | None = None
     last: int | None = None
+    quant: Quant | None = None
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * (1 if self.dtype == "i8" else 4)
 
 
 @dataclass(frozen=True)
 class OpRec:
-    """One operator. `weights` is its block from pack.py; `scratch` (arena offset, bytes)."""
+    """One operator. `weights` is its block from pack.py, or of type "i8" from pack_int8.py; `scratch` (arena offset,
+    bytes); `numbers`, where its output is i8, how that is rescaled."""
 
     op: str
     inputs: Sequence[int]
@@ -72,6 +83,7 @@ class OpRec:
     activation: str | None = None  # None: the attributes say it
     algorithm: int = 0
     scratch: tuple[int, int] = (0, 0)
+    numbers: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -88,19 +100,22 @@ class Preprocessing:
     pad: int = 0
 
 
+Checksum = tuple[float, float] | int  # op_checksum, or a CRC-32 where every machine gives the same bytes
+
+
 @dataclass(frozen=True)
 class Golden:
     """Inputs with what this model makes of them, for the self-test.
 
-    `kind` "f32": inputs are float32 tensors; "frame": uint8 frames (H,W,C), before normalisation. `outputs`:
-    for each input all outputs, one after another. `checksums`: for each input and operator, op_checksum of what
-    it gives.
+    `kind` "f32" or "i8", the input's type: inputs are tensors; "frame": uint8 frames (H,W,C), before normalisation.
+    `outputs`: for each input all outputs, float32 one after another, or a tuple of them, each of its type. `checksums`:
+    for each input what checksums() makes of what the operators give.
     """
 
     kind: str
     inputs: Sequence[np.ndarray]
-    outputs: Sequence[np.ndarray]
-    checksums: Sequence[Sequence[tuple[float, float]]]
+    outputs: Sequence[np.ndarray | tuple[np.ndarray, ...]]
+    checksums: Sequence[Sequence[Checksum]]
 
 
 @dataclass(frozen=True)
@@ -119,6 +134,28 @@ def op_checksum(y: np.ndarray) -> tuple[float, float]:
     position = np.arange(values.size, dtype=np.uint64)
     plus = (position * 2654435761 & 0xFFFFFFFF) < 1 << 31
     return float(np.abs(values).mean()), float(np.where(plus, values, -values).mean())
+
+
+def exact(model: Model) -> list[bool]:
+    """Whether an operator gives the same bytes everywhere: int8, and no floats before it."""
+    floats, found = False, []
+    for op in model.ops:
+        floats |= model.tensors[op.output].dtype != "i8"
+        found.append(not floats)
+    return found
+
+
+def checksums(model: Model, values: Sequence[np.ndarray]) -> list[Checksum]:
+    """Of what each operator gives for one input, in the type of its output: op_checksum, of int8 in steps from the zero
+    point; a CRC-32 where it is exact."""
+    out: list[Checksum] = []
+    for op, y, same in zip(model.ops, values, exact(model), strict=True):
+        t = model.tensors[op.output]
+        if same:
+            out.append(zlib.crc32(np.ascontiguousarray(y, np.int8).tobytes()))
+        else:
+            out.append(op_checksum(y if t.quant is None else y.astype(np.int32) - t.quant.zero))
+    return out
 
 
 def write(model: Model) -> bytes:
@@ -147,6 +184,7 @@ def write(model: Model) -> bytes:
 
 def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, int]]) -> bytes:
     features = FEATURE_F16 if any(op.weight_dtype == "f16" for op in model.ops) else 0
+    features |= FEATURE_I8 if any(t.dtype == "i8" for t in model.tensors) else 0
     x = model.tensors[0]
     y = next(t for t in model.tensors if t.output)
     p = model.preprocessing
@@ -158,7 +196,13 @@ def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, 
     rest += b"".join(struct.pack("<II", at, size) for at, size in sections[1:])
     rest += struct.pack("<HHI", len(model.ops), len(model.tensors), _arena_bytes(model))
     codes = (RESIZE[p.resize], FIT[p.fit], COLOR[p.color], INVERT[p.invert])
-    rest += struct.pack("<4B3f3fB3x", *codes, *mean, *std, p.pad)
+    if x.quant is not None and p.color != "none":
+        channels = 1 if p.color == "gray" else 3
+        P, Q = picture(mean[:channels], std[:channels], x.quant)
+        fill = [0] * (3 - channels)
+        rest += struct.pack("<4B3i3iB3x", *codes, *P, *fill, *Q, *fill, p.pad)
+    else:
+        rest += struct.pack("<4B3f3fB3x", *codes, *mean, *std, p.pad)
     front = struct.pack("<4sHHI", b"LNET", MAJOR, MINOR, length)
     crc = zlib.crc32(front + bytes(4) + rest)
     return front + struct.pack("<I", crc) + rest
@@ -200,7 +244,7 @@ def _dims(shape: Shape) -> list[int]:
 
 
 def _arena_bytes(model: Model) -> int:
-    ends = [t.offset + 4 * math.prod(t.shape) for t in model.tensors if not (t.input or t.output)]
+    ends = [t.offset + t.bytes for t in model.tensors if not (t.input or t.output)]
     ends += [at + size for at, size in (op.scratch for op in model.ops)]
     least = -(-max(ends, default=0) // LINE) * LINE
     given = least if model.arena_bytes is None else model.arena_bytes
@@ -262,8 +306,9 @@ def _tensor(model: Model, i: int, life: tuple[int, int]) -> bytes:
             f"tensor {i} has arena offset {t.offset}; a multiple of {LINE}, for input and outputs 0, is expected"
         )
     flags = (1 if t.input else 0) | (2 if t.output else 0)
-    front = struct.pack("<IBBBb4I", t.offset, DTYPES[t.dtype], len(t.shape), flags, 0, *_dims(t.shape))
-    return front + struct.pack("<fHH", 1.0, *life)
+    zero_point, scale = format_int8.tensor_numbers(f"tensor {i}", t.dtype, t.quant)
+    front = struct.pack("<IBBBb4I", t.offset, DTYPES[t.dtype], len(t.shape), flags, zero_point, *_dims(t.shape))
+    return front + struct.pack("<fHH", scale, *life)
 
 
 def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
@@ -277,10 +322,19 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
         raise ValueError(f"{name} cannot have activation {activation!r}")
     if len(rec.inputs) != len(op.inputs):
         raise ValueError(f"{name} has {len(rec.inputs)} inputs; {len(op.inputs)} are expected")
-    if rec.weight_dtype not in (WEIGHT_DTYPES if op.layout in ("panels", "depthwise") else ("f32",)):
+    given, y = [model.tensors[k] for k in rec.inputs], model.tensors[rec.output]
+    format_int8.check_types(name, op, [x.dtype for x in given], y.dtype)
+    if y.dtype == "i8":
+        layout = op.int8_layout.replace("-", "none")
+        types: tuple[str, ...] = ("i8",) if layout != "none" else ("f32",)
+        if activation not in ("none", "relu", "relu6") and rec.op != "activation":
+            raise ValueError(f"{name} cannot have activation {activation!r} in int8: make it an operator of its own")
+    else:
+        layout, types = op.layout, ("f32", "f16") if op.layout in ("panels", "depthwise") else ("f32",)
+    if rec.weight_dtype not in types:
         raise ValueError(f"{name} cannot have weights of type {rec.weight_dtype!r}")
-    if bool(rec.weights) != (op.layout != "none"):
-        raise ValueError(f"{name} has {len(rec.weights)} bytes of weights; its layout is {op.layout!r}")
+    if bool(rec.weights) != (layout != "none"):
+        raise ValueError(f"{name} has {len(rec.weights)} bytes of weights; its layout is {layout!r}")
     at, size = rec.scratch
     if at % LINE or at < 0 or size < 0 or (at and not size):
         raise ValueError(f"{name} has scratch memory at {at}, {size} bytes; a multiple of {LINE} is expected")
@@ -288,7 +342,8 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
     head = struct.pack("<HBB4HHBB", op.id, activations.IDS[activation], rec.algorithm, *inputs, rec.output,
                        len(rec.inputs), WEIGHT_DTYPES[rec.weight_dtype])  # fmt: skip
     attrs = b"".join(_attribute(name, attr, rec.attrs) for attr in op.record_attrs)
-    return head + struct.pack("<IIII", *place, at, size) + attrs.ljust(ATTR_BYTES, b"\0")
+    numbers = format_int8.record_bytes(name, op, rec.numbers, given[0].quant, y.quant)
+    return head + struct.pack("<IIII", *place, at, size) + attrs.ljust(QUANT_AT, b"\0") + numbers
 
 
 def _attribute(name: str, attr: Any, given: Attrs) -> bytes:
@@ -329,21 +384,54 @@ def _golden(model: Model) -> bytes:
         raise ValueError(f"golden: {G} inputs have {len(g.outputs)} outputs and {len(g.checksums)} checksums")
     if g.kind not in KINDS or (g.kind == "frame" and model.preprocessing.color == "none"):
         raise ValueError(f"golden: kind is {g.kind!r}; 'f32' is expected, or 'frame' if the input is a picture")
+    x_type = model.tensors[0].dtype
+    if g.kind not in (x_type, "frame"):
+        raise ValueError(f"golden: kind is {g.kind!r}, but the input is {x_type}")
     out = struct.pack("<IIIB3x", 1, G, N, KINDS[g.kind])
     out += b"".join(struct.pack("<I", zlib.crc32(op.weights)) for op in model.ops)
     n_in = math.prod(model.tensors[0].shape)
-    n_out = sum(math.prod(t.shape) for t in model.tensors if t.output)
+    outputs = [t for t in model.tensors if t.output]
+    n_out = sum(math.prod(t.shape) for t in outputs)
     for x, y, sums in zip(g.inputs, g.outputs, g.checksums, strict=True):
-        if g.kind == "frame" and x.dtype != np.uint8:
-            raise ValueError(f"golden: a frame has type {x.dtype}; uint8 is expected")
-        pixels = np.asarray(x).astype("<f4" if g.kind == "f32" else np.uint8).tobytes()
-        values = np.concatenate([np.asarray(y, "<f4").reshape(-1), np.asarray(sums, "<f4").reshape(-1)])
-        if np.size(x) != n_in or np.size(y) != n_out or values.size != n_out + 2 * N:
+        wanted = {"frame": np.uint8, "i8": np.int8}.get(g.kind)
+        if wanted is not None and x.dtype != wanted:
+            raise ValueError(f"golden: a{'n input' if g.kind == 'i8' else ' frame'} has type {x.dtype}; "
+                             f"{np.dtype(wanted).name} is expected")  # fmt: skip
+        values = _split(y, outputs)
+        size_y = sum(np.size(part) for part in values)
+        if np.size(x) != n_in or size_y != n_out or len(values) != len(outputs) or len(sums) != N:
             raise ValueError(
-                f"golden: {np.size(x)} input and {np.size(y)} output values and {len(sums)} checksums; "
+                f"golden: {np.size(x)} input and {size_y} output values and {len(sums)} checksums; "
                 f"{n_in}, {n_out} and {N} are expected"
             )
-        if not np.isfinite(values).all() or not np.isfinite(x).all():
-            raise ValueError("golden: a value is not finite (NaN or infinity)")
-        out += pixels.ljust(-(-len(pixels) // 4) * 4, b"\0") + values.astype("<f4").tobytes()
+        out += _padded(x, g.kind) + b"".join(_padded(v, t.dtype) for v, t in zip(values, outputs, strict=True))
+        out += b"".join(_checksum(s, same) for s, same in zip(sums, exact(model), strict=True))
     return out
+
+
+def _split(y: np.ndarray | tuple[np.ndarray, ...], outputs: Sequence[TensorRec]) -> list[np.ndarray]:
+    """The outputs one by one."""
+    if isinstance(y, tuple):
+        return [np.asarray(part).reshape(-1) for part in y]
+    ends = np.cumsum([math.prod(t.shape) for t in outputs])
+    return np.split(np.asarray(y).reshape(-1), ends[:-1])
+
+
+def _padded(values: np.ndarray, dtype: str) -> bytes:
+    """The values in their type, filled up to a multiple of 4 bytes."""
+    if not np.isfinite(values).all():
+        raise ValueError("golden: a value is not finite (NaN or infinity)")
+    if dtype == "i8" and np.asarray(values).dtype != np.int8:
+        raise ValueError(f"golden: an int8 output has type {np.asarray(values).dtype}; int8 is expected")
+    data = np.asarray(values).astype({"f32": "<f4", "i8": "<i1", "frame": "<u1"}[dtype]).tobytes()
+    return data.ljust(-(-len(data) // 4) * 4, b"\0")
+
+
+def _checksum(given: Checksum, same: bool) -> bytes:
+    if isinstance(given, int) != same:
+        raise ValueError(f"golden: a checksum is {given}; {'a CRC-32' if same else 'two numbers'} is expected")
+    if isinstance(given, int):
+        return struct.pack("<II", given, 0)
+    if not np.isfinite(given).all():
+        raise ValueError("golden: a value is not finite (NaN or infinity)")
+    return struct.pack("<ff", *given)

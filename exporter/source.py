@@ -16,6 +16,7 @@ from litenet.trainer import checkpoint
 from litenet.trainer.errors import UserError
 from litenet.trainer.fuse import for_inference
 from litenet.trainer.graph import Graph, build
+from litenet.trainer.int8.qat import trained
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Source:
     progress: dict[str, Any] = field(default_factory=dict)
     where: str = ""
     unknown: dict[str, Any] | None = None
+    int8: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None  # of a run in whole numbers: int8/qat.py, trained
     embedding: dict[str, Any] | None = None  # of an encoder: the graph ends with it, its output has length one
 
 
@@ -81,6 +83,7 @@ def from_checkpoint(path: str | Path, config: str | None = None) -> Source:
         meta.get("progress", {}),
         saved.where,
         meta.get("unknown"),
+        trained(saved),
         None if encoder is None else encoder | meta.get("embedding", {}),
     )
 

@@ -47,6 +47,8 @@ def load(path: Path) -> Stored:
     at = struct.unpack_from("<I", data, 64)[0]
     N, T = struct.unpack_from("<HH", data, 88)
     records = [data[at + 32 * i :][:32] for i in range(T)]
+    if any(r[4] for r in records):
+        raise UserError(f"{path} is made of int8 already.\n  Give the float model that it comes from.")
     shapes = [tuple(struct.unpack_from(f"<{r[5]}I", r, 8)) for r in records]
     names = metadata.get("layers") or []
     nodes, weights = [], {}

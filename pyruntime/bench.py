@@ -23,7 +23,7 @@ PEAK_SECONDS = 0.1
 def bench(engine: InferenceEngine, load_seconds: float, x: np.ndarray | None) -> dict[str, Any]:
     """Run once, then again and again. x None: random input of the right shape."""
     if x is None:
-        x = np.random.default_rng(0).standard_normal(engine.input_shape, np.float32)
+        x = engine.random_input()
     first = perf_counter()
     engine.predict(x)
     times = [perf_counter() - first]
@@ -34,7 +34,8 @@ def bench(engine: InferenceEngine, load_seconds: float, x: np.ndarray | None) ->
         times.append(perf_counter() - began)
     runs = [engine.layer_times(x) for _ in range(min(100, len(times)))]
     warm = np.percentile(times[1:], [50, 95, 99]) * 1e6
-    peak = peak_gflops(engine.kernels, PEAK_SECONDS)
+    whole = any(layer.weight_dtype == "int8" for layer in engine.layers)  # which the peak of floats does not bound
+    peak = None if whole else peak_gflops(engine.kernels, PEAK_SECONDS)
     found = {
         "file": engine.name,
         "kernels": engine.kernels,
@@ -85,7 +86,7 @@ def _verdict(found: dict[str, Any]) -> str:
         text += f", {100 * share:.0f} % of what the arithmetic of {found['threads']} core(s) can do"
         if any("winograd" in layer["algorithm"] for layer in found["layers"]):
             text += " (Winograd counts as the direct sum, so more than 100 % is possible)"
-    else:
+    elif all(layer["algorithm"] == "portable" for layer in found["layers"]):
         text += ", with portable kernels"
     text += f"; {slowest['name']} takes {100 * slowest['share']:.0f} % of the time"
     if found.get("throttled"):

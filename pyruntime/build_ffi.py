@@ -24,17 +24,17 @@ WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """
 extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *output,
-                                     const float *data);
+                                     const void *data);
 """
 
 # A mapped file that is cut short takes its pages along: who reads them gets a signal, and no Python runs before it is
 # answered. So a command says one last sentence. Not for a library: signals belong to the program.
 OWN_DECLARATIONS = """
 void litenet_say_on_bus_error(const char *text, size_t length);
-ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out);
+ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
 """
 OWN = """
-static ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out)
+static ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out)
 {
     const ln_status s = ln_check_input(m, in);
     return s != LN_OK ? s : ln_run(m, arena, arena_bytes, in, out);

@@ -20,7 +20,8 @@ from .kernels import pages, prepare
 from .preprocess import Preprocessing
 
 from_buffer, litenet_run = ffi.from_buffer, lib.litenet_run  # a look-up less a call
-FLOATS, FLOAT32 = ffi.typeof("float[]"), np.dtype(np.float32)
+FLOATS, FLOAT32, INT8 = ffi.typeof("float[]"), np.dtype(np.float32), np.dtype(np.int8)
+BYTES = ffi.typeof("uint8_t[]")
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
 
 # keys of the metadata
@@ -29,7 +30,8 @@ PROVENANCE = ("loss", "accuracy", "unknown", "dataset", "source", "created", "li
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator of the program. `shape` is its output's, without the batch. `algorithm` is how it runs here."""
+    """One operator of the program. `shape` and `dtype` are its output's, the shape without the batch; int8 numbers q
+    stand for scale * (q - zero_point). `algorithm` is how it runs here."""
 
     name: str
     op: str
@@ -39,10 +41,14 @@ class Layer:
     weights_bytes: int
     macs: int
     algorithm: str
+    dtype: str = "float32"
+    scale: float = 1.0
+    zero_point: int = 0
 
 
 class Traced(NamedTuple):
-    """One operator of one run. `microseconds` is its time alone; copying the array is not counted."""
+    """One operator of one run. `array` has real numbers, float32, whatever the operator calculates with. `microseconds`
+    is its time alone; copying the array is not counted."""
 
     name: str
     op: str
@@ -52,7 +58,7 @@ class Traced(NamedTuple):
 
 
 class InferenceEngine:
-    """engine = InferenceEngine("model.bin"); engine.predict(x) maps float32 to float32.
+    """engine = InferenceEngine("model.bin"); engine.predict(x) maps float32 to float32, of an int8 model too.
 
     model: a path, or the file's bytes. A file is mapped, not read: to replace it, rename a new one over it;
     never write into it while an engine has it open.
@@ -93,23 +99,30 @@ class InferenceEngine:
         self._held: Any = (contents, plan)  # what running calls must keep alive
 
         tensors = [self._tensor(i) for i in range(self._model.tensor_count)]
-        outputs = [_dims(t) for t in tensors if t.is_output]
+        given = [t for t in tensors if t.is_output]
+        outputs = [_dims(t) for t in given]
         self.input_shape: tuple[int, ...] = _dims(tensors[0])  # (H, W, C) for pictures; no batch
         self.output_shape: tuple[int, ...] = outputs[0]
         self._outputs = outputs
-        self._plain = len(outputs) == 1
-        self._in, self._out = lib.ln_input_elements(self._model), lib.ln_output_elements(self._model)
+        self.input_dtype = DTYPES[tensors[0].dtype]  # "float32" or "int8"
+        self.output_dtypes = [DTYPES[t.dtype] for t in given]
+        self._steps = [(t.scale, t.zero_point) for t in given]
+        self._plain = len(outputs) == 1 and {self.input_dtype, *self.output_dtypes} == {"float32"}
+        self._in, self._in_bytes = lib.ln_input_elements(self._model), lib.ln_input_bytes(self._model)
+        self._words = -(-lib.ln_output_bytes(self._model) // 4)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
         self._arenas.append(self._take_arena())
 
     # running
 
-    def predict(self, x) -> Any:
+    def predict(self, x, raw: bool = False) -> Any:
         """The output for one input of input_shape, or for a batch (N, *input_shape). The caller may keep it.
 
         x is float32 and already normalised (predict_image does that for pictures); other number types are
-        converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple.
+        converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple. Where the
+        input is int8, float32 is rounded to its steps, and int8 is taken as it is (prepare gives that); outputs of int8
+        come as the float32 they stand for, or with `raw` as they are.
         ModelError where x holds NaN or infinity.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
@@ -120,17 +133,26 @@ class InferenceEngine:
             y = np.empty(self.output_shape, FLOAT32)
             self._run(given, from_buffer(FLOATS, y))
             return y
-        x = self._as_input(x)
-        if x.shape == self.input_shape:
-            y = np.empty(self._out, np.float32)
-            self._run(ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y))
-            return self._split(y, ())
-        y = np.empty((len(x), self._out), np.float32)
-        if len(x):
-            first, out = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
-            for n in range(len(x)):
-                self._run(first + n * self._in, out + n * self._out)
-        return self._split(y, (len(x),))
+        return self._answers(self._as_input(x), raw)
+
+    def _answers(self, x: np.ndarray, raw: bool) -> Any:
+        """x: as _as_input gives it."""
+        single = x.shape == self.input_shape
+        count = 1 if single else len(x)
+        y = np.empty((count, self._words), np.int32)  # outputs begin at multiples of 4 bytes
+        if count:
+            first, out = ffi.from_buffer(BYTES, x), ffi.from_buffer(BYTES, y)
+            for n in range(count):
+                self._run(first + n * self._in_bytes, out + n * 4 * self._words)
+        parts, at = [], 0
+        for shape, dtype, steps in zip(self._outputs, self.output_dtypes, self._steps, strict=True):
+            kind = np.dtype(dtype)
+            size = prod(shape) * kind.itemsize
+            part = np.ascontiguousarray(y.view(np.uint8)[:, at : at + size]).view(kind)
+            part = part.reshape(shape if single else (count, *shape))
+            parts.append(part if raw or dtype == "float32" else _real(part, *steps))
+            at += -(-size // 4) * 4
+        return parts[0] if len(parts) == 1 else tuple(parts)
 
     def predict_image(self, pixels: np.ndarray, layout: str | None = None) -> Any:
         """As predict, for a picture of any size: uint8 (H, W, C). layout names the channels ("rgb", ...);
@@ -138,18 +160,22 @@ class InferenceEngine:
         return self.predict(self.prepare(pixels, layout))
 
     def prepare(self, pixels: np.ndarray, layout: str | None = None) -> np.ndarray:
-        """The picture as this model's input: float32 of input_shape."""
+        """The picture as this model's input: float32 of input_shape, or int8 where the input is that."""
         if self.preprocessing is None:
             raise ModelError(
                 f"{self.name} takes {_shape_text(self.input_shape)}, not a picture; "
                 "give the values to InferenceEngine.predict."
             )
         pixels, code = preprocess.as_pixels(pixels, layout)
-        x = np.empty(self.input_shape, np.float32)
+        x = np.empty(self.input_shape, self.input_dtype)
         height, width = pixels.shape[:2]
-        buffers = ffi.from_buffer("uint8_t[]", pixels), ffi.from_buffer(FLOATS, x)
+        buffers = ffi.from_buffer(BYTES, pixels), ffi.from_buffer(BYTES, x)
         preprocess.check(self._call(lib.ln_preprocess, buffers[0], height, width, code, buffers[1]))
         return x
+
+    def random_input(self) -> np.ndarray:
+        """One input of normal noise, the same at every call, as ln_run takes it."""
+        return self._as_input(np.random.default_rng(0).standard_normal(self.input_shape, np.float32))
 
     def trace(self, x) -> list[Traced]:
         """Run one input and keep what every operator gives, in order."""
@@ -157,8 +183,10 @@ class InferenceEngine:
 
         def keep(index: int, data: Any, microseconds: float) -> None:
             layer = self.layers[index]
-            array = np.empty(layer.shape, np.float32)
+            array = np.empty(layer.shape, layer.dtype)
             ffi.memmove(ffi.from_buffer(array), data, array.nbytes)
+            if layer.dtype == "int8":
+                array = _real(array, layer.scale, layer.zero_point)
             found.append(Traced(layer.name, layer.op, layer.shape, array, microseconds))
 
         self._run_each(x, keep)
@@ -172,8 +200,8 @@ class InferenceEngine:
 
     def selftest(self) -> None:
         """Run the file's golden inputs; ModelError names the first operator that gives something else."""
-        x, out = np.empty(self._in, np.float32), np.empty(self._out, np.float32)
-        buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, out)
+        x, out = np.empty(-(-self._in_bytes // 4), np.int32), np.empty(self._words, np.int32)
+        buffers = ffi.from_buffer(BYTES, x), ffi.from_buffer(BYTES, out)
         pair = self._take_arena()
 
         def test(model: Any) -> None:
@@ -226,16 +254,20 @@ class InferenceEngine:
         for index in range(self._model.op_count):
             self._call(lib.ln_get_op, index, op)
             kind = ffi.string(lib.ln_op_name(op.id)).decode()
+            output = self._tensor(op.output)
             found.append(
                 Layer(
                     name=names[index] if index < len(names) else f"{kind}{index}",
                     op=kind,
                     activation=ffi.string(lib.ln_activation_name(op.activation)).decode(),
-                    shape=_dims(self._tensor(op.output)),
+                    shape=_dims(output),
                     weight_dtype=DTYPES[op.weight_dtype] if op.weights_bytes else "",
                     weights_bytes=op.weights_bytes,
                     macs=self._call(lib.ln_op_macs, index),
                     algorithm=ffi.string(self._call(lib.ln_fast_algorithm, index)).decode(),
+                    dtype=DTYPES[output.dtype],
+                    scale=output.scale,
+                    zero_point=output.zero_point,
                 )
             )
         return found
@@ -249,6 +281,8 @@ class InferenceEngine:
             "format": f"{model.major}.{model.minor}",
             "input_shape": self.input_shape,
             "output_shape": self.output_shape,
+            "input_dtype": self.input_dtype,
+            "output_dtypes": self.output_dtypes,
             "outputs": self.outputs,
             "file_bytes": model.len,
             "weights_bytes": model.weights_bytes,
@@ -301,9 +335,9 @@ class InferenceEngine:
         x = self._as_input(x)
         if x.shape != self.input_shape:
             raise ModelError(f"{self.name}: give one input of shape {self.input_shape}, not a batch {x.shape}.")
-        y, watch = np.empty(self._out, np.float32), _Watch(after)
+        y, watch = np.empty(self._words, np.int32), _Watch(after)
         pair, handle = self._take_arena(), ffi.new_handle(watch)
-        buffers = ffi.from_buffer(FLOATS, x), ffi.from_buffer(FLOATS, y)
+        buffers = ffi.from_buffer(BYTES, x), ffi.from_buffer(BYTES, y)
         watch.since = perf_counter()
         status = self._call(lib.ln_run_each, pair[1], self._arena_bytes, *buffers, lib.litenet_after_op, handle)
         self._arenas.append(pair)
@@ -319,9 +353,9 @@ class InferenceEngine:
             return pages(max(self._arena_bytes, 1))
 
     def _as_input(self, x: Any) -> np.ndarray:
-        """x as contiguous float32 of input_shape, or of that with a batch in front."""
-        want = self.input_shape
-        if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.shape == want:
+        """x as ln_run takes it, contiguous, of input_shape or of that with a batch in front."""
+        want, given = self.input_shape, x
+        if type(x) is np.ndarray and x.dtype == self.input_dtype and x.flags.c_contiguous and x.shape == want:
             return x
         try:
             given = np.asarray(x)
@@ -330,11 +364,18 @@ class InferenceEngine:
                     f"{self.name}: predict takes normalised float32 values, not uint8; "
                     "use predict_image for a picture, or x.astype('float32')."
                 )
-            given = np.ascontiguousarray(given, np.float32).reshape(given.shape)
+            kind = INT8 if given.dtype == INT8 == np.dtype(self.input_dtype) else FLOAT32
+            given = np.ascontiguousarray(given, kind).reshape(given.shape)
         except (TypeError, ValueError):
             raise ModelError(
                 f"{self.name}: the input is not an array of numbers; expected float32 of shape {want}."
             ) from None
+        given = self._shaped(given)
+        return given if given.dtype == self.input_dtype else self._quantised(given)
+
+    def _shaped(self, given: np.ndarray) -> np.ndarray:
+        """An array of input_shape, or of that with a batch in front."""
+        want = self.input_shape
         if given.shape[-len(want) :] == want and given.ndim <= len(want) + 1:
             return given
         hint = ""
@@ -347,12 +388,15 @@ class InferenceEngine:
                 return given[..., None]  # grey without its channel axis
         raise ModelError(f"{self.name}: the input has shape {given.shape}; expected {want}{hint}.")
 
-    def _split(self, y: np.ndarray, batch: tuple[int, ...]) -> Any:
-        if len(self._outputs) == 1:
-            return y.reshape(batch + self.output_shape)
-        sizes = np.cumsum([prod(shape) for shape in self._outputs])[:-1]
-        parts = np.split(y, sizes, axis=-1)
-        return tuple(part.reshape(batch + shape) for part, shape in zip(parts, self._outputs, strict=True))
+    def _quantised(self, x: np.ndarray) -> np.ndarray:
+        """float32 as the nearest steps of an int8 input."""
+        x = np.ascontiguousarray(x)
+        q = np.empty(x.shape, INT8)
+        if x.size:
+            values, steps = ffi.from_buffer(FLOATS, x), ffi.from_buffer(BYTES, q)
+            for n in range(0, x.size, self._in):
+                preprocess.check(self._call(lib.ln_quantize_input, values + n, steps + n))
+        return q
 
     def _tensor(self, index: int) -> Any:
         tensor = ffi.new("ln_tensor *")
@@ -406,6 +450,11 @@ def _explain(model: Any) -> str:
     text = ffi.new("char[]", 1024)
     lib.ln_explain(model, text, len(text))
     return ffi.string(text).decode("utf-8", "replace")
+
+
+def _real(q: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
+    """What int8 stands for, float32."""
+    return np.float32(scale) * (q.astype(np.int32) - zero_point).astype(np.float32)
 
 
 def _dims(tensor: Any) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from .engine import InferenceEngine
 from .errors import ModelError
 
 CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
-PASSES = ("linear", "flatten", "reshape", "global_avg_pool", "activation")
+PASSES = ("linear", "flatten", "reshape", "global_avg_pool", "activation", "quantize", "dequantize")
 SQUEEZES = ("softmax", "sigmoid")  # at the end: they change the size of a score, not what speaks for it
 SLOPES = ("none", "relu", "relu6", "leaky_relu")  # activations whose slope their output tells
 PANEL, QUAD = 16, 4  # of the weights' layout: FORMAT.md, "Weights"
@@ -104,6 +104,11 @@ class EmbeddingMap:
     def __init__(self, engine: InferenceEngine):
         self.engine, self.layer = engine, engine.layers[0].name
         record = _record(engine, 0)
+        if engine.layers[0].dtype == "int8":
+            raise UnexplainedError(
+                f"{engine.name}: --explain measures what small changes of {self.layer} do, and int8 rounds them away; "
+                "ask the float model."
+            )
         self.channels = engine.input_shape[2]
         E, keeps = struct.unpack("<IB", ffi.buffer(record.attrs, 5)[:])  # embed_dim, keep_channels
         self.each = self.channels if keeps else 1  # projections: of each channel, or of their sum
@@ -196,6 +201,9 @@ def _panels(engine: InferenceEngine, record: Any, outputs: int) -> Iterator[np.n
     """The rows of W (outputs, inputs), panel by panel as the file holds them."""
     size = record.weights_bytes
     data = engine._call(lambda model: ffi.buffer(model.bin + record.weights_at, size)[:])
+    if record.weight_dtype == lib.LN_I8:
+        yield from _panels_int8(engine, record, data, outputs)
+        return
     block = np.frombuffer(data, "<f2" if record.weight_dtype == 1 else "<f4").astype(np.float32)
     lines, at = block.size // _width(outputs), 0  # the biases, then a line for each input
     for start in range(0, outputs, PANEL):
@@ -203,6 +211,20 @@ def _panels(engine: InferenceEngine, record: Any, outputs: int) -> Iterator[np.n
         width = _width(have)
         yield block[at : at + width * lines].reshape(lines, width)[1:, :have].T
         at += width * lines
+
+
+def _panels_int8(engine: InferenceEngine, record: Any, data: bytes, outputs: int) -> Iterator[np.ndarray]:
+    """The same of int8 weights: w stands for w M sy / (sx 2^31), M being the multiplier of its output."""
+    x, y = engine._tensor(record.inputs[0]), engine._tensor(record.output)
+    padded, at = len(data) // _width(outputs) - 8, 0  # inputs, rounded up to a multiple of 4
+    for start in range(0, outputs, PANEL):
+        have = min(PANEL, outputs - start)
+        width = _width(have)
+        M = np.frombuffer(data, "<i4", width, at + 4 * width).astype(np.float64)
+        w = np.frombuffer(data, np.int8, width * padded, at + 8 * width).reshape(-1, width, QUAD)
+        rows = w.transpose(1, 0, 2).reshape(width, padded)[:have, : x.elements]
+        yield (rows * (M[:have, None] * (y.scale / x.scale / 2**31))).astype(np.float32)
+        at += width * (8 + padded)
 
 
 def _width(outputs: int) -> int:

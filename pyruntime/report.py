@@ -28,13 +28,16 @@ def info(engine: InferenceEngine) -> dict[str, Any]:
 def info_text(found: dict[str, Any]) -> list[str]:
     facts = [
         ("model", f"{found['name'] or found['file']} (format {found['format']})"),
-        ("input", _shape(found["input_shape"]) + " (H x W x C)" * (len(found["input_shape"]) == 3)),
-        ("output", ", ".join(_shape(s) + f" ({n})" * (len(found["outputs"]) > 1) for n, s in found["outputs"].items())),
+        ("input", _shape(found["input_shape"]) + " (H x W x C)" * (len(found["input_shape"]) == 3)
+         + _type(found["input_dtype"])),
+        ("output", ", ".join(
+            _shape(s) + f" ({n})" * (len(found["outputs"]) > 1) + _type(t)
+            for (n, s), t in zip(found["outputs"].items(), found["output_dtypes"], strict=True))),
         ("file", f"{found['file_bytes']:,} bytes"),
         ("weights", f"{found['weights_bytes']:,} bytes"),
         ("arena", f"{found['arena_bytes']:,} bytes of working memory a run"),
         ("work", f"{found['macs']:,} multiply-accumulates a run"),
-    ]
+    ]  # fmt: skip
     rules = found["preprocessing"]
     if rules:
         numbers = (" ".join(f"{v:g}" for v in rules[key]) for key in ("mean", "std"))
@@ -100,6 +103,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> l
 
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
+
+
+def _type(dtype: str) -> str:
+    return "" if dtype == "float32" else f", {dtype}"
 
 
 def _plain(value: Any) -> str:

@@ -31,7 +31,7 @@ def tune(model: str, kernels: str | None = None, threads: int | None = None) -> 
     Each row of `layers` has name, op, chosen and fastest (algorithms), chosen_us, fastest_us, and us of each algorithm.
     """
     chosen = InferenceEngine(model, kernels=kernels, threads=threads, tuned=False)
-    x = np.random.default_rng(0).standard_normal(chosen.input_shape, np.float32)
+    x = chosen.random_input()
     rows = _layers(model, chosen, x)
     choices = bytearray(len(chosen.layers))
     for row in rows:

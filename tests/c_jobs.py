@@ -19,12 +19,13 @@ from litenet.exporter.format import Model, OpRec, TensorRec, write
 from litenet.exporter.pack import pack, packed_type
 from litenet.trainer.ops import OPS, Attrs, Shape, make_attrs, parameters
 
-NAMES = [name for name, m in OPS.items() if m.OP.in_files]
+NAMES = [name for name, m in OPS.items() if m.OP.in_files and not m.OP.crosses]
 # name: compiler, sanitizers, flags
 BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "gcc": ("gcc", True, ()),
     "clang": ("clang", True, ()),
     "gcc-no-vectors": ("gcc", True, ("-DLN_NO_VECTORS",)),
+    "chip": ("gcc", True, ("-DLN_NO_VECTORS", "-DLN_SMALL", "-DLN_TERSE")),
     "gcc-O3": ("gcc", False, ("-O3",)),
     "clang-O3": ("clang", False, ("-O3",)),
 }
@@ -143,7 +144,11 @@ class Result:
     status: int
     record: int
     macs: tuple[int, ...]
-    y: np.ndarray
+    bytes: bytes
+
+    @property
+    def y(self) -> np.ndarray:
+        return np.frombuffer(self.bytes, "<f4")
 
 
 def run(
@@ -166,7 +171,7 @@ def run(
     with source.open("wb") as f:
         for j in todo:
             model = j.model if isinstance(j.model, bytes) else write(j.model)
-            f.write(struct.pack("<I", len(model)) + model + struct.pack("<I", j.x.size) + j.x.tobytes())
+            f.write(struct.pack("<I", len(model)) + model + struct.pack("<I", j.x.nbytes) + j.x.tobytes())
     arguments = [*command, driver, source, target, *map(str, fast or ())]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -175,8 +180,8 @@ def run(
         status, record, ops = struct.unpack_from("<IiI", data, at)
         macs = struct.unpack_from(f"<{ops}Q", data, at + 12)
         (n,) = struct.unpack_from("<I", data, at + 12 + 8 * ops)
-        at += 16 + 8 * ops + 4 * n
-        results.append(Result(status, record, macs, np.frombuffer(data, "<f4", n, at - 4 * n)))
+        at += 16 + 8 * ops + n
+        results.append(Result(status, record, macs, data[at - n : at]))
     assert len(results) == len(todo)
     for got, j in zip(results, todo, strict=True):
         assert (got.status != 0) == refused, f"{j.what}: status {got.status}, record {got.record}"

@@ -29,7 +29,7 @@ def golden_models(folder: Path) -> list[Path]:
         more = {"half": half}
         nets = {"mlp": bins.mlp(**more), "colors": bins.colors(**more), "blocks": blocks(**more)}
         for name, module in OPS.items():
-            if module.OP.in_files and len(module.OP.inputs) == 1:
+            if module.OP.in_files and module.CASES and len(module.OP.inputs) == 1:
                 case = dict(module.CASES[0])
                 nets[name] = Bin(tuple(case.pop("x")), **more).add(name, **case)
         files |= {f"{name}{'-half' * half}": net.bytes() for name, net in nets.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 import bins
 import cbuild
 import cv2
+import int8_nets
 import numpy as np
 import pytest
 
@@ -37,6 +38,7 @@ def place(tmp_path, monkeypatch) -> Path:
     labels = ["ten", 'a "b"\\', "é", "x", "y", "z", "u", "v", "w", "[,]{"]
     Path("digits.bin").write_bytes(bins.digits(labels, metadata={"a": {"labels": ["no"]}}).bytes())
     Path("colors.bin").write_bytes(bins.colors().bytes())
+    Path("int8.bin").write_bytes(int8_nets.picture_model(int8_nets.pictures(), loss="cross_entropy"))
     Path("one.bin").write_bytes(bins.Bin((4, 4, 1), bins.GRAY, {"loss": "bce"}).add("flatten")
                                 .add("linear", out_features=1).bytes())  # fmt: skip
     Path("values.bin").write_bytes(bins.Bin((4, 4, 1), bins.GRAY, {"loss": "mse"}).add("flatten")
@@ -53,7 +55,7 @@ def run(*command: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("model", ["digits.bin", "colors.bin", "one.bin"])
+@pytest.mark.parametrize("model", ["digits.bin", "colors.bin", "one.bin", "int8.bin"])
 def test_its_line_is_that_of_edge_infer(classify, place, model, capsys):
     pictures = sorted(p.name for p in place.glob("*.p?m"))
     assert edge_infer([model, *pictures]) == 0

@@ -131,12 +131,25 @@ def test_a_stale_generated_file_is_named(tmp_path):
         gen_ops.stale(runtime)
 
 
-def test_the_dump_on_the_page_is_the_file_it_describes():
-    lines = re.findall(r"^([0-9A-F]{4})  ((?:[0-9A-F]{2} ?){16})$", PAGE.read_text(), re.MULTILINE)
+def dumped(name):
+    """The file that the page shows between the marks of this name."""
+    text = PAGE.read_text().split(f"<!-- generated {name} begin -->")[1].split("<!-- generated")[0]
+    lines = re.findall(r"^([0-9A-F]{4})  ((?:[0-9A-F]{2} ?){16})$", text, re.MULTILINE)
     data = bytes.fromhex("".join(text for _, text in lines))
-    assert [int(at, 16) for at, _ in lines] == list(range(0, len(data), 16))
-    f = reader.read(data)
-    assert len(data) == 320
+    assert [int(at, 16) for at, _ in lines] == list(range(0, len(data), 16)) and len(data) == 320
+    return data
+
+
+def test_the_int8_dump_on_the_page_is_the_file_it_describes():
+    f = reader.read(dumped("dump8"))
+    assert reader.run_each(f, np.array([24, 4]))[0].tolist() == [-116]
+    for x in ([0, 0], [1, 0.5], [3, 1], [0, 4]):
+        got = reader.run(f, np.array(x) * 16)[0]
+        assert got == pytest.approx([max(0, 0.5 + x[0] - 2 * x[1])], abs=0.125 / 2 + 0.03)
+
+
+def test_the_dump_on_the_page_is_the_file_it_describes():
+    f = reader.read(dumped("dump"))
     for x in ([0, 0], [1, 0.5], [3, 1], [0, 4]):
         assert reader.run(f, np.array(x))[0] == pytest.approx([max(0, 0.5 + x[0] - 2 * x[1])])
 
@@ -232,7 +245,7 @@ REFUSALS = [
     ({"tensor": (0, {"input": False})}, "tensor 0, and no other, must be the input"),
     ({"tensor": (1, {"input": True})}, "tensor 0, and no other, must be the input"),
     ({"no_outputs": True}, "no tensor is an output"),
-    ({"tensor": (1, {"dtype": "i8"})}, "type 'i8'"),
+    ({"tensor": (1, {"dtype": "u8"})}, "type 'u8'"),
     ({"tensor": (1, {"shape": ()})}, "1 to 4 dims"),
     ({"tensor": (1, {"shape": (1 << 15, 1 << 15, 1)})}, "below 2^30"),
     ({"tensor": (1, {"offset": 8})}, "a multiple of 16"),
@@ -261,7 +274,8 @@ REFUSALS = [
     ({"preprocessing": Preprocessing(color="gray", pad=256)}, "pad is 256"),
     ({"preprocessing": Preprocessing(pad=1), "golden": None}, "nothing else may be set"),
     ({"metadata": {"accuracy": float("nan")}}, "not JSON compliant"),
-    (golden(kind="i8"), "kind is 'i8'"),
+    (golden(kind="i8"), "kind is 'i8', but the input is f32"),
+    (golden(kind="u8"), "kind is 'u8'"),
     (golden(inputs=[]), "0 inputs"),
     (golden(inputs=[np.zeros((5, 4, 1))] * 2), "a frame has type float64"),
     (golden(outputs=[np.zeros(6)] * 2), "6 output values"),

@@ -36,7 +36,7 @@ async function perform(job) {
       model.dispose();
       return model.run(input);
     }
-    return model[job.do](input, job.options);
+    return await model[job.do](input, job.options);
   } finally {
     model.dispose();
   }

@@ -23,6 +23,7 @@ EPILOG = """examples:
   edge-train check-data photos/
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn
+  edge-train examples/mnist_cnn.json --data mnist --from runs/mnist_cnn --qat
   edge-train evaluate mnist_cnn.bin --data mnist
   edge-train compare runs/mnist_cnn runs/mnist_cnn-2
 """
@@ -80,6 +81,7 @@ def _train_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int)
     aids = parser.add_argument_group("training aids", "what they do, and what they cost: docs/training.md")
     aids.add_argument("--from", type=Path, dest="origin", metavar="RUN", help="start from a run's weights, or a .bin's")
+    aids.add_argument("--qat", action="store_true", help="train with the device's int8, from a float run (--from)")
     aids.add_argument("--freeze", action="append", metavar="LAYER", help="leave its weights as they are; * fits more")
     aids.add_argument("--rate", action="append", type=_factor, metavar="LAYER=X", help="its learning rate, times X")
     aids.add_argument("--ema", type=float, metavar="X", help="evaluate and export an average of the weights (0.999)")
@@ -166,15 +168,19 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         parser.error("--preview shows a blueprint's data before a run; leave --resume away")
     if options.resume is not None and (options.origin is not None or options.class_weights is not None):
         parser.error("--resume goes on with the run's own weights; --from and --class-weights begin a new one")
+    if options.qat and (options.origin is None or options.resume is not None):
+        parser.error("--qat begins with the weights of a float run: give --from RUN; --resume goes on by itself")
     if options.save_every < 0:
         parser.error("--save-every is a number of updates")
     from litenet.pyruntime.engine import say_on_bus_error
 
     from . import blueprint as blueprints
+    from . import checkpoint
     from . import session as sessions
     from .display import Display, duration
     from .embedding import text as embedding_text
     from .fits import fit_embedding, fit_unknown
+    from .int8.qat import Start, defaults
     from .loop import Events, Progress
     from .machine import Machine
     from .memory import parse_bytes
@@ -199,7 +205,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         print(f"{options.preview} shows what the net sees")
         return 0
     memory = None if options.memory is None else parse_bytes(options.memory)
-    fetch = {"cache": options.data_dir, "machine": Machine(options.device, memory, options.fp16)}
+    qat = Start(checkpoint.load(options.origin)) if options.qat else None
+    fetch = {"cache": options.data_dir, "machine": Machine(options.device, memory, options.fp16, qat)}
     fetch |= {"photos": check_data.photo_options(options), "progress": check_data.progress(options.quiet)}
     fetch["report"] = None if options.quiet else check_data.report
     if options.resume is not None:
@@ -208,6 +215,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         blueprint = blueprints.load(options.blueprint)
         folder = options.out or (Path("runs") / f"{blueprint.name}-profile" if options.profile_only else None)
         origin = read_weights(options.origin) if options.origin is not None else None
+        if options.qat:
+            given = defaults(blueprint, given)
         session = sessions.start(
             blueprint, options.data, given, folder, class_weights=options.class_weights, origin=origin, **fetch
         )

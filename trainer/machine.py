@@ -19,15 +19,18 @@ from .trainer import Trainer
 if TYPE_CHECKING:
     from .backends.cuda import CudaDevice
     from .device_trainer import DeviceTrainer
+    from .int8.qat import Start
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a user asks for. memory: bytes the run may take. fp16: activations stored in half precision."""
+    """What a user asks for. memory: bytes the run may take. fp16: activations stored in half precision. qat: train with
+    the device's whole numbers, from this."""
 
     device: str = "cpu"
     memory: int | None = None
     fp16: bool = False
+    qat: Start | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ def fitted(
 ) -> Fitted:
     """The trainer of a run. sets: training data first. common: what both trainers take. saved: what an earlier part of
     the run remembered; its scheme and kernels are taken up, so that the bits go on as they were."""
+    if machine.qat is not None:
+        return _whole_numbers(machine, machine.qat, blueprint, settings, sets, common)
     if machine.device == "cuda":
         return _on_card(machine, blueprint, settings, sets, common, saved)
     if machine.fp16:
@@ -72,6 +77,19 @@ def fitted(
     if machine.memory is not None:
         notes.append(f"the arena takes {trainer.backend.bytes:,} of {machine.memory:,} bytes; NumPy's own come on top")
     return Fitted(trainer, settings, {"device": "cpu", "scheme": _remember(scheme)}, notes)
+
+
+def _whole_numbers(
+    machine: Machine, start: Start, blueprint: blueprints.Blueprint, settings: Settings, sets: Sequence[Dataset],
+    common: dict[str, Any],
+) -> Fitted:  # fmt: skip
+    from .int8.qat import QatTrainer
+
+    if machine.device == "cuda" or machine.fp16 or machine.memory is not None:
+        raise UserError("--qat trains on the CPU, without --device cuda, --fp16 and --memory.\n  Leave these out.")
+    trainer = QatTrainer(blueprint, start, sets[0].x, update=settings.update, **common)
+    notes = ["forward in the device's int8; " + ("its scales as before" if start.quants else "scales from the data")]
+    return Fitted(trainer, settings, {"device": "cpu"}, notes)
 
 
 def _on_card(

@@ -18,7 +18,7 @@ A tensor of `recompute` is dropped after its last forward use. Where the backwar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .aids import AVERAGE
 from .graph import Graph
@@ -99,10 +99,10 @@ def plan_inference(
     return _forward_only(draft, target)
 
 
-def plan_device(graph: Graph, alignment: int = 16) -> Plan:
+def plan_device(graph: Graph, alignment: int = 16, types: Mapping[int, str] | None = None) -> Plan:
     """The plan of one inference on a device: weights stay in the file, input and outputs are the caller's, so that
-    the arena holds nothing but what lies between."""
-    draft = Draft(graph, 1, alignment, external=True)
+    the arena holds nothing but what lies between. types: "i8" of the tensors that are."""
+    draft = Draft(graph, 1, alignment, external=True, types=types)
     for p in graph.params.values():
         draft.declare(p.name, p.shape, "f32", "external", p.layer)
     return _forward_only(draft)

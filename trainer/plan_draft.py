@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -38,8 +38,10 @@ class Draft:
         training: bool = False,
         storage: str = "f32",
         recompute: Iterable[str] = (),
+        types: Mapping[int, str] | None = None,
     ):
         self.graph, self.batch, self.alignment, self.storage = graph, batch, alignment, storage
+        self.types = types or {}  # of tensors that are stored otherwise
         self.needs, self.training = needs or Needs(), training
         self.external = {graph.input, *graph.outputs} if external else set()
         self.launches: list[Launch] = []
@@ -82,7 +84,7 @@ class Draft:
 
     def per_tensor(self, name: str, t: int, kind: str, owner: str) -> str:
         """Declare a value shaped as the graph's tensor t, with the batch, stored as activations are."""
-        return self.per_sample(name, self.graph.tensors[t].shape, self.storage, kind, owner)
+        return self.per_sample(name, self.graph.tensors[t].shape, self.types.get(t, self.storage), kind, owner)
 
     def launch(
         self, name: str, kind: str, node: Node | None, reads: dict, writes: dict, adds: dict | None = None, group="",
@@ -122,6 +124,12 @@ class Draft:
                 shape = aux.shape(node.attrs, self.graph.shapes(node)[0], self.graph.tensors[node.output].shape)
                 declare = self.per_sample if aux.batched else self.declare
                 writes[aux.name] = declare(f"{node.name}:{aux.name}", shape, aux.dtype, "auxiliary", node.layer)
+            if node.moments == "out":
+                *size, C = self.graph.tensors[node.output].shape
+                floats = self.needs.moments(self.batch * prod(size), C)
+                writes["moments"] = self.declare(f"{y}:moments", (floats,), "f32", "auxiliary", node.layer)
+            elif node.moments == "in":
+                reads["moments"] = f"{inputs['x']}:moments"
         self.inplace[y] = [inputs[role] for role in module.OP.inplace]
         self.launch(f"{node.name}.forward", "forward", node, reads, writes, still=still)
 

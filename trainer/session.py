@@ -26,6 +26,7 @@ from .data.pictures import to_frames
 from .errors import UserError
 from .fits import find_rate
 from .graph import build, nhwc
+from .int8.qat import Start
 from .machine import Machine, fitted
 from .settings import Settings, option, settings_for
 from .trainer import Trainer
@@ -116,7 +117,7 @@ class Session:
             "data": self.data,
             "progress": self.progress.as_dict() | {"t": self.trainer.optimizer.t},
             "machine": self.remembered,
-        }
+        } | ({"int8": self.trainer.int8} if hasattr(self.trainer, "int8") else {})
         checkpoint.save(self.folder / f"{which}.npz", arrays, meta)
 
     def _check_finite(self, arrays: dict[str, np.ndarray]) -> None:
@@ -207,7 +208,7 @@ def start(
         blueprint, settings, splits, data, folder, loop.Progress(), machine or Machine(), class_weights=class_weights
     )
     session.unseen = unseen
-    if origin is not None:
+    if origin is not None and (machine is None or machine.qat is None):
         session.notes += transfer(session.trainer, origin)
     if search:
         find_rate(session)
@@ -255,6 +256,8 @@ def resume(
     t = values.pop("t")
     progress = loop.Progress.from_dict(values)
     machine = machine or Machine()
+    if "int8" in meta:
+        machine = replace(machine, qat=Start(saved, meta["int8"]["quants"]))
     session = _assemble(saved.blueprint, settings, splits, data, folder, progress, machine, meta.get("machine"))
     session.unseen = unseen
     session.trainer.load_arrays(saved.arrays, saved.where)

@@ -91,7 +91,7 @@ class Trainer(BaseTrainer):
         states = self.states
         self.plan = plan_training(self.graph, batch_size, states, update, self.target, recompute=recompute)
         self.eval_plan = plan_inference(self.evaluated, batch_size, states, update == "end")
-        self.backend = NumpyBackend([self.plan, self.eval_plan], poison)
+        self.backend = self.make_backend([self.plan, self.eval_plan], poison)
         self.model = SimpleNamespace(
             graph=self.full, weights=NamedVector(self.backend.flat(self.plan, "weights"), places_of(self.plan))
         )
@@ -103,6 +103,10 @@ class Trainer(BaseTrainer):
         for index, p in enumerate(self.graph.params.values()):
             self.array(p.name)[...] = fill(p.shape, p.init, p.fans, seed, index)
         self.start_average()
+
+    def make_backend(self, plans: list[Plan], poison: bool) -> NumpyBackend:
+        """What runs the plans; a trainer that calculates otherwise has another."""
+        return NumpyBackend(plans, poison)
 
     def _states(self, rule: Optimizer) -> dict[str, NamedVector]:
         """The optimiser's arrays: the arena's run of them cut into one vector for each state."""

@@ -101,7 +101,7 @@ async function answer({ data: { call, method, args } }) {
       model = await LiteNet.load(source, { onProgress });
       const { labels, metadata, layers, info } = model;
       found = { labels, metadata, layers, info };
-    } else found = model[method](...args);
+    } else found = await model[method](...args);
     postMessage({ call, found });
   } catch (error) {
     postMessage({ call, error: { message: error.message, status: error.status ?? null } });

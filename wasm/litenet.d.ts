@@ -93,7 +93,7 @@ export class LiteNet {
   prepare(picture: Picture): Float32Array;
   setInput(input: Input): void;
   trace(input: Input): Traced[];
-  /** Throws if this machine computes something else than the exporter did. */
-  selfTest(): void;
+  /** Fails if this machine computes something else than the exporter did. */
+  selfTest(): Promise<void>;
   dispose(): void;
 }

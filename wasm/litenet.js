@@ -4,17 +4,27 @@
 //     const model = await LiteNet.load("mnist_cnn.bin");
 //     const answer = model.predict(canvas);           // {label: "7", index: 7, probability: 0.998, top: [...], ...}
 //
-// The module beside this file, litenet-simd.wasm or, where vectors are missing, litenet.wasm, is fetched once. Each model
-// has an instance of it, with a memory of its own: dispose() lets go of all it took.
+// One module beside this file is fetched once: a core with the vectors that the machine has, or, where it has none,
+// litenet.wasm. What the core refuses, for an operator that it lacks or for good reason, goes to litenet-full.wasm. Each
+// model has an instance of its module, with a memory of its own: dispose() lets go of all it took.
 
 const LAYOUT = { 1: 1, 2: 2, 3: 3, 4: 4 }; // channels of a picture: LN_GRAY, LN_GRAY_ALPHA, LN_RGB, LN_RGBA
+const MOST_SIDE = 65535; // of a picture
 const SPARE = 2; // instances of disposed models that are kept for the next ones
 
-// A function that makes a vector of four numbers: valid where WebAssembly has vectors.
-const VECTORS = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 17, 11);
+// Modules of one function, which makes a vector: valid where WebAssembly has the instruction.
+const makes = (...code) =>
+  WebAssembly.validate(
+    Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, code.length + 4, 1, code.length + 2, 0, ...code, 11)
+  );
+const splat = [65, 0, 253, 17]; // of i32.const 0
+const best = () =>
+  makes(...splat, ...splat, ...splat, 253, 133, 2) ? "litenet-relaxed.wasm" : makes(...splat) ? "litenet-simd.wasm" : "litenet.wasm";
 
-let compiled = null; // a promise of the module
-const spare = [];
+const beside = (name) => compile(new URL(name, import.meta.url));
+let compiled = null; // promises of modules
+let full = null;
+const spare = new Map(); // instances by module
 
 /** What goes wrong, in one sentence: where, what was found, what was expected, what to do. */
 export class LiteNetError extends Error {
@@ -27,15 +37,16 @@ export class LiteNetError extends Error {
 
 export class LiteNet {
   #wasm;
+  #module;
+  #bytes; // of the file, in the instance's memory: [at, size]
   #name;
   #metadata;
   #layers;
 
   /** Use new modules: a WebAssembly.Module, or the bytes or address of one. Models that are loaded keep theirs. */
   static useModule(module) {
-    compiled = Promise.resolve(module).then((m) => (m instanceof WebAssembly.Module ? m : compile(m)));
-    spare.length = 0;
-    return compiled;
+    spare.clear();
+    return (compiled = Promise.resolve(module).then((m) => (m instanceof WebAssembly.Module ? m : compile(m))));
   }
 
   /**
@@ -45,19 +56,32 @@ export class LiteNet {
    * @param signal  an AbortSignal that ends the download
    */
   static async load(source, { onProgress, signal } = {}) {
-    compiled ??= compile(new URL(WebAssembly.validate(VECTORS) ? "litenet-simd.wasm" : "litenet.wasm", import.meta.url));
+    compiled ??= beside(best());
     const name = nameOf(source);
-    const [module, bytes] = await Promise.all([compiled, read(source, name, onProgress, signal)]);
-    const wasm = spare.pop() ?? (await WebAssembly.instantiate(module)).exports;
-    return new LiteNet(wasm, bytes, name);
+    const begun = compiled.then(async (module) => [module, await instance(module)]);
+    const [[module, wasm], bytes] = await Promise.all([begun, read(source, name, onProgress, signal)]);
+    try {
+      return new LiteNet(module, wasm, bytes, name);
+    } catch (error) {
+      if (wasm.explain || error.status === null) throw error;
+      return LiteNet.#inFull(bytes, name, error);
+    }
+  }
+
+  // The model in the full module, or the error that has the runtime's sentence.
+  static async #inFull(bytes, name, error) {
+    const module = await (full ??= beside("litenet-full.wasm")).catch(() => ((full = null), Promise.reject(error)));
+    return new LiteNet(module, await instance(module), bytes, name);
   }
 
   /** @private use LiteNet.load */
-  constructor(wasm, bytes, name) {
+  constructor(module, wasm, bytes, name) {
     const at = wasm.place(bytes.byteLength) >>> 0;
     if (!at) throw new LiteNetError(`${name}: ${bytes.byteLength} bytes of memory are not to be had here.`);
     new Uint8Array(wasm.memory.buffer, at, bytes.byteLength).set(bytes);
     this.#wasm = wasm;
+    this.#module = module;
+    this.#bytes = [at, bytes.byteLength];
     this.#name = name;
     try {
       this.#check(wasm.open_model(bytes.byteLength));
@@ -108,13 +132,25 @@ export class LiteNet {
   }
 
   /** Run the inputs stored in the file; a LiteNetError names the first operator that gives something else. */
-  selfTest() {
-    this.#check(this.#alive().selftest());
+  async selfTest() {
+    const wasm = this.#alive();
+    const status = wasm.selftest();
+    if (wasm.explain || status <= 0) return this.#check(status);
+    const error = this.#refusal(status);
+    const again = await LiteNet.#inFull(new Uint8Array(wasm.memory.buffer, ...this.#bytes).slice(), this.#name, error);
+    try {
+      await again.selfTest();
+    } finally {
+      again.dispose();
+    }
+    throw error; // the full module computes what the core does not
   }
 
   /** Let go of the model. Nothing works afterwards. */
   dispose() {
-    if (this.#wasm && spare.length < SPARE) spare.push(this.#wasm);
+    if (!this.#wasm) return;
+    const others = spare.get(this.#module) ?? [];
+    if (others.length < SPARE) spare.set(this.#module, [...others, this.#wasm]);
     this.#wasm = null;
   }
 
@@ -209,6 +245,8 @@ export class LiteNet {
       throw new LiteNetError(`${this.#name} takes ${want} values, not a picture; give a Float32Array.`);
     const { data, width, height } = pixelsOf(input, this.#name);
     const channels = data.length / (width * height);
+    if (width > MOST_SIDE || height > MOST_SIDE)
+      throw new LiteNetError(`${this.#name}: a picture of ${width} x ${height}; expected at most ${MOST_SIDE} rows and columns. Shrink it.`);
     if (!LAYOUT[channels])
       throw new LiteNetError(
         `${this.#name}: a picture of ${width} x ${height} with ${data.length} bytes; expected 1 to 4 bytes for each pixel.`
@@ -225,12 +263,20 @@ export class LiteNet {
   }
 
   #check(status) {
-    if (status === 0) return;
-    if (status < 0) throw new LiteNetError(`${this.#name}: there is not enough memory here to run this model.`);
+    if (status !== 0) throw this.#refusal(status);
+  }
+
+  #refusal(status) {
+    if (status < 0) return new LiteNetError(`${this.#name}: there is not enough memory here to run this model.`);
     const wasm = this.#wasm;
+    if (!wasm.explain)
+      return new LiteNetError(
+        `${this.#name}: refused with status ${status} of litenet.h; litenet-full.wasm, beside litenet.js, could say more.`,
+        status
+      );
     const size = wasm.explain();
     const sentence = new TextDecoder().decode(new Uint8Array(wasm.memory.buffer, wasm.text() >>> 0, size));
-    throw new LiteNetError(`${this.#name}: ${size ? sentence : this.#string(wasm.status_text(status))}`, status);
+    return new LiteNetError(`${this.#name}: ${size ? sentence : this.#string(wasm.status_text(status))}`, status);
   }
 
   #floats(at, count) {
@@ -317,11 +363,32 @@ function nameOf(source) {
   return source?.name || (source?.url ? nameOf(source.url) : "model");
 }
 
+async function instance(module) {
+  return spare.get(module)?.pop() ?? (await WebAssembly.instantiate(module)).exports;
+}
+
 async function compile(source) {
-  return WebAssembly.compile(await read(source, nameOf(source)));
+  if (!/^https?:/.test(source)) return WebAssembly.compile(await read(source, nameOf(source)));
+  const response = await fetched(source);
+  if (response.headers.get("content-type") === "application/wasm") return WebAssembly.compileStreaming(response);
+  return WebAssembly.compile(await response.arrayBuffer());
 }
 
 // The bytes of an address, a response, a blob or a buffer.
+// The answer of a server: of an address, or one that is there.
+async function fetched(source, signal) {
+  let response = source;
+  if (!(source instanceof Response))
+    try {
+      response = await fetch(source, { signal });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new LiteNetError(`${source} cannot be fetched (${error.message}); check the address, and that its server allows it.`);
+    }
+  if (response.ok) return response;
+  throw new LiteNetError(`${response.url || source}: the server answers ${response.status} ${response.statusText}; check the address.`);
+}
+
 async function read(source, name, onProgress, signal) {
   if (source instanceof ArrayBuffer) return new Uint8Array(source);
   if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
@@ -337,16 +404,7 @@ async function read(source, name, onProgress, signal) {
       throw new LiteNetError(`${address} cannot be read (${error.code ?? error.message}); check the path.`);
     }
   }
-  let response = source;
-  if (address !== null) {
-    try {
-      response = await fetch(address, { signal });
-    } catch (error) {
-      if (signal?.aborted) throw error;
-      throw new LiteNetError(`${address} cannot be fetched (${error.message}); check the address, and that its server allows it.`);
-    }
-  }
-  if (!response.ok) throw new LiteNetError(`${address ?? response.url}: the server answers ${response.status} ${response.statusText}; check the address.`);
+  const response = await fetched(source, signal);
   if (!onProgress || !response.body) return new Uint8Array(await response.arrayBuffer());
   const total = Number(response.headers.get("content-length")) || 0;
   const parts = [];

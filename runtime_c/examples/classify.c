@@ -124,7 +124,7 @@ static const uint8_t *number(const uint8_t *p, const uint8_t *end, uint32_t *n) 
     return p;
 }
 
-static int read_picture(const ln_model *m, const char *path, const uint8_t *bytes, size_t len, float *x)
+static int read_picture(const ln_model *m, const char *path, const uint8_t *bytes, size_t len, void *x)
 {
     const size_t elements = ln_input_elements(m);
     const uint8_t *end = bytes + len, *p = bytes + 2;
@@ -134,13 +134,15 @@ static int read_picture(const ln_model *m, const char *path, const uint8_t *byte
     ln_get_preprocessing(m, &how);
     if (how.color == LN_COLOR_NONE) {
         if (len != 4 * elements) return complain(path, "the model's input is no picture; expected its float32 values.");
-        memcpy(x, bytes, len);
+        float *values = block(len);
+        memcpy(values, bytes, len);
+        ln_quantize_input(m, values, x);
         return 0;
     }
     if (len < 3 || bytes[0] != 'P' || (bytes[1] != '5' && bytes[1] != '6')) {
         if (len != elements) return complain(path, "is neither PGM nor PPM (P5, P6), nor has as many bytes as the "
                                                    "model's input has values.");
-        ln_normalize(&how, bytes, (uint32_t)elements, x);
+        ln_frame_to_input(m, bytes, x);
         return 0;
     }
     const uint32_t channels = bytes[1] == '6' ? 3 : 1;
@@ -198,7 +200,8 @@ static void print_answer(const ln_model *m, const char *path, float *y)
     printf(n > SHOWN_VALUES ? "  ... (%lu values)\n" : "\n", (unsigned long)n);
 }
 
-static int answer(const ln_model *m, void *arena, const char *path, float *x, float *y)
+/* x, out: what ln_run reads and writes; y: the answer as floats, and room for one more. */
+static int answer(const ln_model *m, void *arena, const char *path, void *x, void *out, float *y)
 {
     ln_file picture;
     ln_status s = ln_file_open(&picture, path);
@@ -206,15 +209,16 @@ static int answer(const ln_model *m, void *arena, const char *path, float *x, fl
     const int unread = read_picture(m, path, picture.bytes, picture.len, x);
     ln_file_close(&picture);
     if (unread) return 1;
-    s = ln_run(m, arena, ln_arena_bytes(m), x, y);
+    s = ln_run(m, arena, ln_arena_bytes(m), x, out);
     if (s != LN_OK) return complain(path, ln_status_text(s));
+    ln_dequantize_output(m, out, y);
     for (size_t i = 0; i < ln_output_elements(m); i++)
         if (!isfinite(y[i])) return complain(path, "the net's answer is not a finite number; test the model.");
     print_answer(m, path, y);
     return 0;
 }
 
-static int selftest(const char *path, ln_model *m, void *arena, float *x, float *y, const char *kernels)
+static int selftest(const char *path, ln_model *m, void *arena, void *x, void *y, const char *kernels)
 {
     if (ln_selftest(m, arena, ln_arena_bytes(m), x, y) != LN_OK) return complain_model(path, m);
     printf("%s  self-test passed, %s kernels\n", path, kernels);
@@ -235,12 +239,13 @@ int main(int argc, char **argv)
     if (s != LN_OK) return complain(argv[1], ln_status_text(s));
     if (ln_open(&m, file.bytes, file.len) != LN_OK) return complain_model(argv[1], &m);
     const size_t bytes = ln_fast_bytes(&m, LN_KERNELS_BEST); /* 0: there are only the portable kernels */
-    float *x = block(4 * ln_input_elements(&m)), *y = block(4 * (ln_output_elements(&m) + 1));
-    if (argc == 2) failed = selftest(argv[1], &m, block(ln_arena_bytes(&m)), x, y, "portable");
+    void *x = block(ln_input_bytes(&m)), *out = block(ln_output_bytes(&m));
+    float *y = block(4 * (ln_output_elements(&m) + 1));
+    if (argc == 2) failed = selftest(argv[1], &m, block(ln_arena_bytes(&m)), x, out, "portable");
     if (bytes) ln_fast_prepare(&m, LN_KERNELS_BEST, NULL, block(bytes), bytes);
     void *arena = block(ln_arena_bytes(&m));
-    if (argc == 2 && bytes) failed |= selftest(argv[1], &m, arena, x, y, ln_fast_name(LN_KERNELS_BEST));
-    for (int i = 2; i < argc; i++) failed |= answer(&m, arena, argv[i], x, y);
+    if (argc == 2 && bytes) failed |= selftest(argv[1], &m, arena, x, out, ln_fast_name(LN_KERNELS_BEST));
+    for (int i = 2; i < argc; i++) failed |= answer(&m, arena, argv[i], x, out, y);
     ln_file_close(&file);
     return failed;
 }

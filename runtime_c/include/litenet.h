@@ -18,9 +18,12 @@
  * makes ln_run several times faster.
  *
  * The core allocates nothing, keeps no state of its own, prints nothing, and includes only stddef.h and stdint.h.
- * What a .bin holds, byte by byte, is described in FORMAT.md. For chips, -DLN_SMALL saves 8 KB of flash; checking the
- * file then takes ten times as long. -DLN_MOST_OPS=4 and -DLN_MOST_ARENA=1024, say, set what a device is made for:
- * ln_open refuses a model with more operators, or that needs a larger arena.
+ * What a .bin holds, byte by byte, is described in FORMAT.md. For chips there are three switches:
+ *     -DLN_SMALL                    code and stack for size: 12 KB less flash; the results are the same bits
+ *     -DLN_TERSE                    a refusal is a status and nothing more; there is no ln_explain
+ *     -DLN_OPS_HEADER='"model.h"'   only what that model needs is built; edge-export writes the header
+ * -DLN_MOST_OPS=4 and -DLN_MOST_ARENA=1024, say, set what a device is made for: ln_open refuses a model with more
+ * operators, or that needs a larger arena.
  */
 #ifndef LITENET_H
 #define LITENET_H
@@ -52,7 +55,7 @@ typedef enum ln_status {
     /* a tensor or operator record does not hold */
     LN_BAD_DTYPE, LN_BAD_RANK, LN_BAD_DIM, LN_TENSOR_TOO_LARGE, LN_BAD_FLAGS, LN_BAD_SCALE, LN_OUTSIDE_ARENA,
     LN_MISALIGNED, LN_BAD_LIFETIME, LN_OVERLAP, LN_UNKNOWN_OP, LN_BAD_ACTIVATION, LN_BAD_ALGORITHM,
-    LN_BAD_ATTRIBUTE, LN_BAD_TENSOR_INDEX, LN_BAD_ORDER, LN_BAD_SHAPE, LN_BAD_WEIGHTS, LN_BAD_SCRATCH,
+    LN_BAD_ATTRIBUTE, LN_BAD_QUANT, LN_BAD_TENSOR_INDEX, LN_BAD_ORDER, LN_BAD_SHAPE, LN_BAD_WEIGHTS, LN_BAD_SCRATCH,
     LN_BAD_GOLDEN,
     /* the call is wrong */
     LN_NULL_POINTER, LN_BIN_MISALIGNED, LN_ARENA_TOO_SMALL, LN_ARENA_MISALIGNED, LN_BAD_IMAGE_SIZE,
@@ -108,7 +111,7 @@ typedef struct ln_tensor {
     uint32_t dims[4], elements, bytes;
     uint32_t arena_at;           /* meaningless for input and output, which live at the caller's */
     uint16_t first, last;        /* op indices that write it first and read it last */
-    float scale;
+    float scale;                 /* an int8 value q stands for scale (q - zero_point) */
     int32_t zero_point;
 } ln_tensor;
 
@@ -131,24 +134,35 @@ ln_status ln_open(ln_model *m, const void *bin, size_t len);
 /* Bytes of arena ln_run needs; the same for every run of one model. The arena starts at a multiple of 16. */
 size_t ln_arena_bytes(const ln_model *m);
 
-/* Number of float32 values of the input, and of all outputs together. */
+/* Number of values of the input, and of all outputs together; and the bytes they take. A value is a float, or in a
+ * quantised model an int8_t: ln_get_tensor says which, tensor 0 being the input. */
 size_t ln_input_elements(const ln_model *m);
 size_t ln_output_elements(const ln_model *m);
+size_t ln_input_bytes(const ln_model *m);
+size_t ln_output_bytes(const ln_model *m);
 
 /* Run one input. Reads in, writes arena and out, nothing else: threads may share m, each with its own arena.
- * in, out and arena must not overlap. Several outputs stand one after another in out, in tensor order. */
-ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out);
+ * in, out and arena must not overlap; where they hold floats they start where floats may, and out, unless it is a
+ * single output of int8, at a multiple of 4. Several outputs stand one after another in out, in tensor order, each from
+ * the next multiple of 4 bytes on. */
+ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
 
-/* LN_INPUT_NOT_FINITE where a value of the input is NaN or infinite. ln_run computes with such values as the operators
+/* LN_INPUT_NOT_FINITE where a float of the input is NaN or infinite. ln_run computes with such values as the operators
  * define it, and an activation can hide them: -infinity becomes 0, and the answer looks like any other. */
-ln_status ln_check_input(const ln_model *m, const float *in);
+ln_status ln_check_input(const ln_model *m, const void *in);
 
-/* As ln_run, and calls after(user, op_index, op, output, data) after each operator; data is valid until `after`
- * returns. A non-zero answer ends the run with LN_STOPPED. */
+/* As ln_run, and calls after(user, op_index, op, output, data) after each operator; data, of the type that `output` says,
+ * is valid until `after` returns. A non-zero answer ends the run with LN_STOPPED. */
 typedef int (*ln_after_op)(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *output,
-                           const float *data);
-ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out,
+                           const void *data);
+ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out,
                       ln_after_op after, void *user);
+
+/* For a caller that has floats, or wants them, whatever the model is made of: ln_input_elements floats to what ln_run
+ * reads, and what it wrote to ln_output_elements floats. Floats are copied, int8 is scale (q - zero point), rounded to the
+ * nearest and held within -128 to 127. (ln_floats.c, which a chip need not link) */
+ln_status ln_quantize_input(const ln_model *m, const float *values, void *in);
+ln_status ln_dequantize_output(const ln_model *m, const void *out, float *values);
 
 /* The records of the program, decoded. index must be below m->op_count or m->tensor_count. */
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op);
@@ -161,13 +175,14 @@ const char *ln_activation_name(uint32_t id);
 /* Multiply-accumulates of one operator for one input; 0 for operators without any. */
 uint64_t ln_op_macs(const ln_model *m, uint32_t index);
 
-/* Preprocessing the model was trained with. color LN_COLOR_NONE: the input is not a picture. */
+/* Preprocessing the model was trained with. color LN_COLOR_NONE: the input is not a picture. For an input of int8 the
+ * file has whole numbers in place of mean and std, which here follow from them. */
 void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p);
 
 /* A picture of any size, `height` rows of `width` pixels without padding in the given layout (LN_BGR, ...), to the
- * model's input. x has ln_input_elements values. Exact rules: FORMAT.md, "Preprocessing". */
+ * model's input. x has ln_input_bytes bytes. Exact rules: FORMAT.md, "Preprocessing". */
 ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t height, uint32_t width, int layout,
-                        float *x);
+                        void *x);
 
 /* Its two halves, which need no model. The first gives the frame as bytes (H,W,C), C = 1 for LN_COLOR_GRAY and 3
  * otherwise, and works in whole numbers only: the same bytes everywhere. The second is x = (pixel - mean) / std. */
@@ -175,10 +190,14 @@ ln_status ln_preprocess_bytes(const ln_preprocessing *p, const uint8_t *pixels, 
                               int layout, uint8_t *frame, uint32_t frame_height, uint32_t frame_width);
 void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elements, float *x);
 
+/* The second for a model, whose input may also be int8: then x = (pixel * P + Q) >> 16 with the file's whole numbers, and
+ * x may be where the frame is. m is open and takes pictures. */
+void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x);
+
 /* Run the golden inputs stored in the file and compare every operator with what the exporter saw. On
  * LN_SELFTEST_FAILED or LN_NOT_FINITE, m->record is the first operator that differs and ln_explain says how; m stays
- * open. x has ln_input_elements values, out ln_output_elements: scratch space of the caller's. */
-ln_status ln_selftest(ln_model *m, void *arena, size_t arena_bytes, float *x, float *out);
+ * open. x has ln_input_bytes, out ln_output_bytes: scratch space of the caller's, as for ln_run. */
+ln_status ln_selftest(ln_model *m, void *arena, size_t arena_bytes, void *x, void *out);
 
 /* A sentence of at most cap-1 bytes about the failure m holds: where, found, expected, what to do. Returns the
  * length of the whole sentence. */

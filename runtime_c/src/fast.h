@@ -82,6 +82,7 @@ typedef struct ln_kernels {
     const char *name;
     uint32_t lanes;          /* floats of a vector */
     const struct ln_kernels *narrow; /* those for up to 8 channels, and for halves; NULL: these */
+    int halves;              /* 1: products take halves as weights; 0: the plan makes floats of them */
 
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
@@ -100,7 +101,7 @@ typedef struct ln_kernels {
     void (*depthwise)(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel,
                       uint32_t panel_end);
 
-    /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest */
+    /* `rounds` times LN_SPIN_CHAINS independent multiply-adds of vectors; what they give is of no interest; NULL: none */
     float (*spin)(uint32_t rounds);
     /* The rest as the core's operators, with x, y and w of c set. */
     void (*run[LN_OP_END])(const ln_call *c); /* NULL: the portable one */
@@ -164,6 +165,7 @@ typedef struct ln_step { /* one operator, or several as one */
     ln_depthwise depthwise;
     ln_place aside;           /* where a joined depthwise convolution's x goes first, aside_floats; 0: nowhere */
     size_t aside_floats;
+    const struct ln_int8_step *int8; /* of a step of int8 (fast_int8.h) */
     size_t detour;            /* floats of y, where it lies over x and so is made in scratch first; 0: it does not */
 } ln_step;
 
@@ -185,8 +187,11 @@ static inline const ln_plan *ln_plan_of(const ln_model *m)
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice);
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes);
 
+/* Part `index` of `parts` of the numbers below n, which begin at multiples of `step`. */
+void ln_part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, uint32_t *first, uint32_t *end);
+
 /* The walk over a prepared model. */
-ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user);
+ln_status ln_fast_run(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);
 
 /* The ways to run a step. */
 void ln_step_op(const ln_step *s, const ln_work *work, const float *x, float *y);

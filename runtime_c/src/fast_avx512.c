@@ -32,6 +32,7 @@ typedef int32_t vi __attribute__((vector_size(64)));
 #define STORE_FIRST(p, v, n) _mm512_mask_storeu_ps(p, FIRST(n), v)
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define HALVES 0
+#define TAKES_HALVES 1 /* the narrow ones do */
 #define WINDOW_TILES 1
 #define KERNELS ln_kernels_avx512
 #define KERNELS_NAME "avx512"

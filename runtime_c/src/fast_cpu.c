@@ -71,7 +71,7 @@ const char *ln_fast_name(int kernels)
 double ln_fast_spin(int kernels, uint32_t rounds)
 {
     const ln_kernels *k = ln_kernels_for(kernels);
-    if (k == NULL) return 0.0;
+    if (k == NULL || k->spin == NULL) return 0.0;
     const float result = k->spin(rounds);
     const double flops = 2.0 * rounds * LN_SPIN_CHAINS * k->lanes;
     return result >= 0.0f ? flops : 0.0; /* it is: looked at so that the work is not left out */

@@ -5,10 +5,11 @@
  * are copied there from x, or made there by the product, and then the window moves over them. What a product makes for
  * a depthwise convolution so never goes to memory. */
 
-enum {
-    POSITIONS = 8,       /* side by side: as many sums as hide the latency of a multiply-add */
-    FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */
-};
+#ifndef POSITIONS
+#define POSITIONS 8 /* side by side: as many sums as hide the latency of a multiply-add */
+#endif
+
+enum { FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */ };
 
 typedef struct window_taps { /* what a tile is told */
     const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
@@ -66,7 +67,11 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
 
 typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times);
 
+#if POSITIONS == 4
+#define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW)
+#else
 #define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW) T(5, SW) T(6, SW) T(7, SW) T(8, SW)
+#endif
 #define TILE(R, SW)                                                                                         \
     static void depthwise_##SW##_##R(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
                                      uint32_t times)                                                        \

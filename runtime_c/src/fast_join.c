@@ -1,6 +1,6 @@
 /* Several operators as one step: what follows a sum is done before it is stored; and a convolution goes line by line
  * into the depthwise one behind it. Only for a run of which nobody watches the operators. */
-#include "fast_plan.h"
+#include "fast_int8.h"
 
 /* ---- what follows a sum */
 
@@ -23,7 +23,7 @@ static int is_clamp(uint32_t act)
     return act == LN_ACT_NONE || act == LN_ACT_RELU || act == LN_ACT_RELU6;
 }
 
-static int halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
+int ln_plan_halves(const ln_call *c) /* does this maxpool2d keep the largest of each 2 x 2? */
 {
     ln_maxpool2d_attrs a;
     ln_maxpool2d_decode(c->op.attrs, &a);
@@ -63,7 +63,7 @@ static int takes(follow *f, const ln_call *c, uint32_t before, const ln_step *s)
         f->sum = ln_finish_of(c->op.activation, 0.0f);
         return 1;
     case LN_OP_MAXPOOL2D:
-        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !halves(c)) return 0;
+        if (f->adds || f->pool || s->call.op.id != LN_OP_CONV2D || !ln_plan_halves(c)) return 0;
         f->pool = 1;
         return 1;
     default: return 0;
@@ -157,6 +157,10 @@ static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *first, cons
 
 void ln_plan_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
+    if (ln_touches_i8(&alone->call)) {
+        ln_plan_int8_joined(b, i, alone, s);
+        return;
+    }
     join_followers(b, i, alone, s);
     join_depthwise(b, i, s->run ? s : alone, &alone->y, s);
 }

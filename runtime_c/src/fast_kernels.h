@@ -13,7 +13,11 @@
  *     FETCH(p)             a hint that p will be read soon; may be nothing
  *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
  *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector
- *     HALVES               1: products take halves as weights; 0: those of KERNELS_NARROW do
+ *     HALVES               1: products take halves as weights; 0: the plan widens them, or where TAKES_HALVES is defined
+ *                          as 1, the products of KERNELS_NARROW take them
+ *     POSITIONS            outputs of a depthwise convolution side by side, 8 where not defined
+ *     UNROLL_LONG, HEAVY   where a byte of code counts: nothing before loops over more vectors than there are
+ *                          registers, and `static` before long functions, which elsewhere are unrolled and inlined
  *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
@@ -28,6 +32,10 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#ifndef UNROLL_LONG
+#define UNROLL_LONG UNROLL
+#define HEAVY INLINE
+#endif
 
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
@@ -56,6 +64,10 @@ typedef struct tile { /* what a register tile is told */
 #undef WEIGHT
 #undef NAMED
 #undef LOADW
+
+#ifndef TAKES_HALVES
+#define TAKES_HALVES HALVES
+#endif
 
 #if HALVES
 #define WEIGHT uint16_t

@@ -56,7 +56,7 @@ INLINE void store_some(float *y, vf v, size_t n)
 
 #define POLY(p, x, c) MADD(p, x, SPLAT(c))
 
-INLINE vf exp_of(vf x)
+HEAVY vf exp_of(vf x)
 {
     vf c = either(x > SPLAT(-104.0f), x, SPLAT(-104.0f));
     c = either(c < SPLAT(89.0f), c, SPLAT(89.0f));
@@ -77,13 +77,13 @@ INLINE vf exp_of(vf x)
     return either(x == x, y, x);
 }
 
-INLINE vf sigmoid_of(vf x)
+HEAVY vf sigmoid_of(vf x)
 {
     const vf e = exp_of(-magnitude(x));
     return SPLAT(1.0f) / (SPLAT(1.0f) + e) * either(x < SPLAT(0.0f), e, SPLAT(1.0f));
 }
 
-INLINE vf tanh_of(vf x)
+HEAVY vf tanh_of(vf x)
 {
     const vf a = magnitude(x), s = x * x, e = exp_of(a + a);
     vf p = SPLAT(-0.00569486059f);
@@ -95,7 +95,7 @@ INLINE vf tanh_of(vf x)
     return with_sign(either(a < SPLAT(0.625f), near, far), x);
 }
 
-INLINE vf erf_of(vf x)
+HEAVY vf erf_of(vf x)
 {
     const vf a = magnitude(x), b = either(a < SPLAT(4.0f), a, SPLAT(4.0f)), s = x * x;
     vf q = SPLAT(-0.000197292175f);

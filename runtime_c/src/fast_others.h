@@ -221,6 +221,9 @@ static void run_layernorm(const ln_call *c)
     }
 }
 
+#ifdef __wasm__
+#define spin NULL /* nobody asks there */
+#else
 static float spin(uint32_t rounds)
 {
     vf s[LN_SPIN_CHAINS], a = SPLAT(0.999999f), b = SPLAT(1e-6f);
@@ -233,11 +236,13 @@ static float spin(uint32_t rounds)
     for (int i = 1; i < LN_SPIN_CHAINS; i++) s[0] += s[i];
     return sum_of(s[0]);
 }
+#endif
 
 const ln_kernels KERNELS = {
     KERNELS_NAME,
     LANES,
     KERNELS_NARROW,
+    TAKES_HALVES,
     product,
     vector,
     wino_weights,

@@ -1,7 +1,7 @@
 /* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
  * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
  * the first time, by ln_fast_bytes, only to count. */
-#include "fast_plan.h"
+#include "fast_int8.h"
 
 /* ---- memory */
 
@@ -25,7 +25,7 @@ ln_place ln_plan_place(const ln_model *m, uint32_t index)
         p.base = LN_AT_OUTPUT;
         for (uint32_t i = 0; i < index; i++) {
             ln_get_tensor(m, i, &t);
-            if (t.is_output) p.at += t.elements;
+            if (t.is_output) p.at += (t.bytes + 3) / sizeof(float);
         }
     }
     return p;
@@ -251,13 +251,22 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
     if (choice == LN_CHOOSE && b->m->choices) b->choice = b->m->choices[i];
     *s = (ln_step){0};
     ln_load_call(b->m, i, &s->call);
+    if (!b->kernels->halves && s->call.op.weight_dtype == LN_F16) {
+        s->call.op.weight_dtype = LN_F32;
+        if (b->memory) s->call.w = (const uint8_t *)b->widened[i];
+    }
     const uint16_t id = s->call.op.id;
     s->kernels = b->kernels;
     for (uint32_t k = 0; k < s->call.op.n_inputs; k++) s->x[k] = ln_plan_place(b->m, s->call.op.inputs[k]);
     s->y = ln_plan_place(b->m, s->call.op.output);
+    s->groups = s->count = 1;
+    if (ln_touches_i8(&s->call)) {
+        ln_plan_int8(b, s);
+        b->choice = choice;
+        return;
+    }
     s->product.f16 = s->call.op.weight_dtype == LN_F16;
     s->product.n_u = s->product.n_v = s->product.Wo = 1;
-    s->groups = s->count = 1;
     s->op = b->kernels->run[id] ? b->kernels->run[id] : core_run[id];
     s->run = ln_step_op;
     s->algorithm = b->kernels->run[id] ? "vectors" : "portable";
@@ -276,6 +285,24 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s)
     }
 }
 
+/* Makes floats of half weights, for kernels that take nothing else. */
+static void widen(ln_builder *b)
+{
+    enum { READ_PAST = 128 }; /* bytes, as in a file: vectors are read whole */
+    if (b->kernels->halves) return;
+    b->widened = ln_plan_take(b, (uint64_t)b->m->op_count * sizeof *b->widened);
+    for (uint32_t i = 0; i < b->m->op_count; i++) {
+        ln_op op;
+        ln_get_op(b->m, i, &op);
+        if (op.weight_dtype != LN_F16) continue;
+        const size_t n = op.weights_bytes / 2;
+        float *to = ln_plan_take(b, (uint64_t)n * sizeof(float) + READ_PAST);
+        if (to == NULL) continue;
+        ln_read_weights(b->m->bin + op.weights_at, LN_F16, 0, to, n);
+        b->widened[i] = to;
+    }
+}
+
 static void build(ln_builder *b)
 {
     ln_plan counting;
@@ -288,6 +315,7 @@ static void build(ln_builder *b)
     made->pool = b->pool;
     made->step = ln_plan_take(b, list);
     made->joined = ln_plan_take(b, list);
+    widen(b);
     for (uint32_t i = 0; i < b->m->op_count; i++) {
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
         ln_plan_op(b, i, 0, s);
@@ -305,7 +333,7 @@ uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
     ln_conv2d_attrs a;
     if (m == NULL || op_index >= m->op_count) return 0;
     ln_load_call(m, op_index, &c);
-    if (c.op.id != LN_OP_CONV2D) return 0;
+    if (c.op.id != LN_OP_CONV2D || ln_touches_i8(&c)) return 0;
     ln_conv2d_decode(c.op.attrs, &a);
     const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
     if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;
@@ -319,7 +347,7 @@ void ln_fast_choose(ln_model *m, const uint8_t *choices)
 
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
 {
-    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, NULL};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
     build(&b);
     return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
@@ -331,7 +359,7 @@ ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
-    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0, NULL};
     build(&b);
     ((ln_plan *)memory)->bytes = need;
     m->fast = memory;
@@ -351,7 +379,7 @@ ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory,
 
 uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
 {
-    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0};
+    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0, NULL};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
     build(&b);
     return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;

@@ -75,8 +75,7 @@ static void share_out(const ln_step *s, const ln_work *work, const float *x, flo
     part(&all, 0, 0);
 }
 
-/* Part `index` of `parts` of the numbers below n, which begin at multiples of `step`. */
-static void part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, uint32_t *first, uint32_t *end)
+void ln_part_of(uint32_t n, uint32_t step, uint32_t index, uint32_t parts, uint32_t *first, uint32_t *end)
 {
     const uint64_t steps = n / step + (n % step != 0);
     const uint64_t from = steps * index / parts * step, to = steps * (index + 1) / parts * step;
@@ -103,8 +102,8 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
     const ln_step *s = all->s;
     uint32_t row = 0, row_end = s->rows, panel = 0, panel_end = panels_of(s->product.O);
     (void)worker;
-    if (s->rows >= ENOUGH_ROWS) part_of(s->rows, LN_MOST_ROWS, index, all->parts, &row, &row_end);
-    else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
+    if (s->rows >= ENOUGH_ROWS) ln_part_of(s->rows, LN_MOST_ROWS, index, all->parts, &row, &row_end);
+    else ln_part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     uint32_t whole = panel_end; /* panels that are for these kernels */
     const ln_kernels *kernels = kernels_of(s), *narrow = kernels->narrow;
     if (narrow && panel_end * LN_PANEL >= s->product.O + 8 && panel < panel_end) whole--;
@@ -139,7 +138,7 @@ static void vector_part(void *job, uint32_t index, uint32_t worker)
     const shared *all = job;
     uint32_t panel, end;
     (void)worker;
-    part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
+    ln_part_of(panels_of(all->s->product.O), 1, index, all->parts, &panel, &end);
     ln_product p = all->s->product;
     p.finish.other = all->other;
     kernels_of(all->s)->vector(&p, all->s->call.w, all->x, all->y, panel, end);
@@ -156,8 +155,8 @@ static void wino_part(void *job, uint32_t index, uint32_t worker)
     ln_wino p = all->s->wino;
     uint32_t tile = 0, tile_end = p.tiles_down * p.tiles_right, panel = 0, panel_end = p.O / LN_PANEL;
     p.finish.other = all->other;
-    if (tile_end >= 2 * LN_WINO_BLOCK) part_of(tile_end, 1, index, all->parts, &tile, &tile_end);
-    else part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
+    if (tile_end >= 2 * LN_WINO_BLOCK) ln_part_of(tile_end, 1, index, all->parts, &tile, &tile_end);
+    else ln_part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
     if (tile < tile_end && panel < panel_end)
         all->s->kernels->wino(&p, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile, tile_end, panel,
                               panel_end);
@@ -176,7 +175,7 @@ static void depthwise_part(void *job, uint32_t index, uint32_t worker)
     float *ring = all->scratch + worker * all->s->worker_scratch;
     uint32_t panel, end;
     d.put.finish.other = all->other;
-    part_of(panels_of((uint32_t)d.g.C), 1, index, all->parts, &panel, &end);
+    ln_part_of(panels_of((uint32_t)d.g.C), 1, index, all->parts, &panel, &end);
     const int few = narrow && panel < end && end * LN_PANEL >= (uint32_t)d.g.C + 8; /* channels of the last panel */
     kernels->depthwise(&d, all->x, all->y, ring, panel, few ? end - 1 : end);
     if (few) narrow->depthwise(&d, all->x, all->y, ring, end - 1, end);
@@ -229,12 +228,12 @@ static void run_step(const ln_step *s, const ln_work *work)
     copy(y, work->scratch, s->detour);
 }
 
-ln_status ln_fast_run(const ln_model *m, void *arena, const float *in, float *out, ln_after_op after, void *user)
+ln_status ln_fast_run(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user)
 {
     const ln_plan *plan = ln_plan_of(m);
     ln_work work;
     work.base[LN_AT_ARENA] = arena;
-    work.base[LN_AT_INPUT] = (float *)(uintptr_t)in; /* only read: no operator's output is the input */
+    work.base[LN_AT_INPUT] = (float *)(uintptr_t)in; /* of int8 maybe, and only read: no operator's output is the input */
     work.base[LN_AT_OUTPUT] = out;
     work.pool = plan->pool;
     work.scratch = (float *)(((uintptr_t)arena + m->arena_bytes + 63) & ~(uintptr_t)63);

@@ -66,7 +66,7 @@ INLINE void inputs_to_points(const int m, const float *const *at, uint32_t C, fl
     const int n = m + 2;
     for (uint32_t c = 0; c < C; c += LANES) {
         vf h[LN_WINO_POINTS], d[6], t[6];
-        UNROLL
+        UNROLL_LONG
         for (int j = 0; j < n; j++) {
             UNROLL
             for (int i = 0; i < n; i++) d[i] = LOAD(at[i * n + j] + c);
@@ -74,7 +74,7 @@ INLINE void inputs_to_points(const int m, const float *const *at, uint32_t C, fl
             UNROLL
             for (int i = 0; i < n; i++) h[i * n + j] = t[i];
         }
-        UNROLL
+        UNROLL_LONG
         for (int i = 0; i < n; i++) {
             to_points(m, h + i * n, t);
             UNROLL
@@ -88,7 +88,7 @@ INLINE void outputs_from_points(const int m, const float *from, size_t step, vf 
 {
     const int n = m + 2;
     vf h[LN_WINO_POINTS], d[6], t[4];
-    UNROLL
+    UNROLL_LONG
     for (int j = 0; j < n; j++) {
         UNROLL
         for (int i = 0; i < n; i++) d[i] = LOAD(from + (size_t)(i * n + j) * step);
@@ -96,7 +96,7 @@ INLINE void outputs_from_points(const int m, const float *from, size_t step, vf 
         UNROLL
         for (int i = 0; i < m; i++) h[i * n + j] = t[i];
     }
-    UNROLL
+    UNROLL_LONG
     for (int i = 0; i < m; i++) {
         from_points(m, h + i * n, t);
         UNROLL
@@ -104,7 +104,7 @@ INLINE void outputs_from_points(const int m, const float *from, size_t step, vf 
     }
 }
 
-INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const float *from, size_t step, float *y,
+static void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const float *from, size_t step, float *y,
                         uint32_t first, uint32_t end)
 {
     const uint32_t ti = tile_at / p->tiles_right, tj = tile_at % p->tiles_right;
@@ -117,7 +117,8 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
 
     for (uint32_t o = first; o < end; o += LANES) {
         float r[16 * LANES];
-        outputs_from_points(m, from + o, step, LOAD(p->bias + o), lo, hi, r);
+        if (m == 2) outputs_from_points(2, from + o, step, LOAD(p->bias + o), lo, hi, r);
+        else outputs_from_points(4, from + o, step, LOAD(p->bias + o), lo, hi, r);
         activate(p->finish.act, p->finish.alpha, r, (size_t)(m * m) * LANES);
         if (p->finish.slopes) prelu_rows(p->finish.slopes + o, r, LANES, (size_t)(m * m), LANES);
         for (uint32_t i = 0; i < rows; i++)
@@ -135,7 +136,7 @@ INLINE void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
 }
 
 /* The inputs of a tile; those outside the image are at `zeros`. */
-INLINE void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const float *x, const float *zeros,
+static void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const float *x, const float *zeros,
                         const float **at)
 {
     const int n = m + 2;
@@ -149,9 +150,10 @@ INLINE void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const f
         }
 }
 
-INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, float *scratch, uint32_t first,
-                       uint32_t end, uint32_t panel, uint32_t panel_end)
+static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t first, uint32_t end,
+                 uint32_t panel, uint32_t panel_end)
 {
+    const int m = (int)p->m;
     const uint32_t points = (uint32_t)((m + 2) * (m + 2));
     const size_t weights_step = ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
@@ -170,7 +172,8 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
 
         for (uint32_t i = 0; i < count; i++) {
             find_inputs(p, m, first + i, x, zeros, at);
-            inputs_to_points(m, at, p->C, in + i * in_row, in_step);
+            if (m == 2) inputs_to_points(2, at, p->C, in + i * in_row, in_step);
+            else inputs_to_points(4, at, p->C, in + i * in_row, in_step);
         }
         for (uint32_t point = 0; point < points; point++)
             for (uint32_t i = 0, n; i < count; i += n) {
@@ -191,37 +194,36 @@ INLINE void wino_tiles(const ln_wino *p, const int m, const float *x, float *y, 
     }
 }
 
-static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t first, uint32_t end,
-                 uint32_t panel, uint32_t panel_end)
-{
-    if (p->m == 2) wino_tiles(p, 2, x, y, scratch, first, end, panel, panel_end);
-    else wino_tiles(p, 4, x, y, scratch, first, end, panel, panel_end);
-}
-
 INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_t C, uint32_t O, float *out,
                             uint32_t panel, uint32_t panel_end)
 {
     const int n = m + 2;
     const size_t step = ln_wino_step(C, O);
+    (void)f16; /* where halves have been widened */
     for (uint32_t q = panel; q < panel_end; q++)
         for (uint32_t c = 0; c < C; c++)
             for (int j = 0; j < LN_PANEL; j += LANES) {
                 vf h[LN_WINO_POINTS], g[3], t[6];
-                UNROLL
+                UNROLL_LONG
                 for (int v = 0; v < 3; v++) {
                     UNROLL
                     for (int u = 0; u < 3; u++) {
                         const size_t k = (size_t)q * (9 * C + 1) + 1 + (size_t)(u * 3 + v) * C + c;
                         const size_t at = k * LN_PANEL + (size_t)j;
-                        g[u] = f16 ? LOADH((const uint16_t *)(const void *)w + at)
-                                   : LOAD((const float *)(const void *)w + at);
+#ifdef LOADH
+                        if (f16) {
+                            g[u] = LOADH((const uint16_t *)(const void *)w + at);
+                            continue;
+                        }
+#endif
+                        g[u] = LOAD((const float *)(const void *)w + at);
                     }
                     weights_to_points(m, g, t);
                     UNROLL
                     for (int i = 0; i < n; i++) h[i * 3 + v] = t[i];
                 }
                 float *to = out + ((size_t)q * C + c) * LN_PANEL + j;
-                UNROLL
+                UNROLL_LONG
                 for (int i = 0; i < n; i++) {
                     weights_to_points(m, h + i * 3, t);
                     UNROLL

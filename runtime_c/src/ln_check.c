@@ -28,7 +28,8 @@ static ln_status check_shape(ln_model *m, uint32_t i, uint64_t *elements)
     const uint32_t rec = ln_tensor_record(m, i);
     const uint8_t *r = m->bin + rec;
 
-    if (r[4] != LN_F32) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, r[4], LN_F32);
+    if (r[4] != LN_F32 && !(ln_i8_type(r[4]) && m->features & LN_FEATURE_I8))
+        return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, r[4], LN_F32);
     if (r[5] < 1 || r[5] > 4) return ln_fail(m, LN_BAD_RANK, (int32_t)i, rec + 5, r[5], 4);
     *elements = 1;
     for (uint32_t d = 0; d < 4; d++) {
@@ -66,17 +67,16 @@ static ln_status check_tensors(ln_model *m)
         if ((s = check_shape(m, i, &elements)) != LN_OK) return s;
         if (i == 0 ? r[6] != LN_FLAG_INPUT : r[6] != 0 && r[6] != LN_FLAG_OUTPUT)
             return ln_fail(m, LN_BAD_FLAGS, (int32_t)i, rec + 6, r[6], i == 0 ? LN_FLAG_INPUT : LN_FLAG_OUTPUT);
-        if (r[7] != 0) return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 7, r[7], 0);
-        if (ln_u32(r + 24) != 0x3F800000u) /* 1.0f */
-            return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_u32(r + 24), 0x3F800000u);
+        if ((s = ln_check_scale(m, i)) != LN_OK) return s;
 
+        const uint64_t bytes = ln_i8_type(r[4]) ? elements : 4 * elements;
         const uint32_t at = ln_u32(r);
         if (r[6]) {
             if (at) return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at, 0);
         } else {
             if (at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec, at, 16);
-            if (!fits(m->arena_bytes, at, 4 * elements))
-                return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at + 4 * elements, m->arena_bytes);
+            if (!fits(m->arena_bytes, at, bytes))
+                return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at + bytes, m->arena_bytes);
         }
         if (r[6] == LN_FLAG_OUTPUT) {
             if (out_elements == 0 && (s = check_header_shape(m, i, 25, 44)) != LN_OK) return s;
@@ -106,15 +106,20 @@ static ln_status check_indices(ln_model *m, uint32_t i, const ln_op *op, uint32_
     return LN_OK;
 }
 
-static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, uint32_t layout)
+static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
 {
+    const uint32_t layout = facts->layout;
+    const int i8 = ln_i8_type(m->bin[ln_tensor_record(m, op->output) + 4]);
     const uint32_t rec = ln_op_record(m, i), at = op->weights_at, bytes = op->weights_bytes;
     const int takes_f16 = layout == LN_LAYOUT_PANELS || layout == LN_LAYOUT_DEPTHWISE;
 
-    if (op->weight_dtype != LN_F32 &&
-        !(op->weight_dtype == LN_F16 && takes_f16 && m->features & LN_FEATURE_F16))
-        return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 15, op->weight_dtype, LN_F32);
-    if (layout == LN_LAYOUT_NONE) {
+    const int has = i8 ? (facts->int8 & LN_INT8_WEIGHTS) != 0 : layout != LN_LAYOUT_NONE;
+    const uint32_t type = i8 && has ? LN_I8 : LN_F32;
+
+    if (op->weight_dtype != type &&
+        !(op->weight_dtype == LN_F16 && !i8 && takes_f16 && m->features & LN_FEATURE_F16))
+        return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 15, op->weight_dtype, type);
+    if (!has) {
         if (at) return ln_fail(m, LN_BAD_WEIGHTS, (int32_t)i, rec + 16, at, 0);
         if (bytes) return ln_fail(m, LN_BAD_WEIGHTS, (int32_t)i, rec + 20, bytes, 0);
         return LN_OK;
@@ -126,16 +131,29 @@ static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, uint32_
     return LN_OK;
 }
 
+static uint32_t place_of(uint32_t id, uint32_t index) /* of an attribute, among the 32 bytes */
+{
+#ifdef LN_TERSE
+    (void)id, (void)index;
+    return 0;
+#else
+    const ln_attr *a = ln_attr_of(id, index);
+    return a ? a->at : 0;
+#endif
+}
+
 static ln_status check_attributes(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
 {
     const uint32_t rec = ln_op_record(m, i);
     const int bad = ln_attrs_check(op->id, op->attrs);
 
     if (bad) {
-        const ln_attr *a = ln_attr_of(op->id, (uint32_t)bad - 1);
-        return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + a->at, (uint32_t)bad, 0);
+        return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + place_of(op->id, (uint32_t)bad - 1),
+                       (uint32_t)bad, 0);
     }
-    for (uint32_t k = facts->attr_bytes; k < LN_OP_BYTES - LN_ATTRS_AT; k++) /* a newer version may use them */
+    const int i8 = ln_i8_type(m->bin[ln_tensor_record(m, op->output) + 4]);
+    const uint32_t end = i8 ? LN_QUANT_AT : LN_OP_BYTES - LN_ATTRS_AT;
+    for (uint32_t k = facts->attr_bytes; k < end; k++) /* a newer version may use them */
         if (op->attrs[k])
             return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + k, 0, op->attrs[k]);
     return LN_OK;
@@ -150,17 +168,22 @@ static ln_status check_op(ln_model *m, uint32_t i)
     ln_get_op(m, i, &op);
     const ln_op_facts *facts = ln_facts(op.id);
     if (facts == NULL) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op.id, 0);
-    if (op.activation >= LN_ACT_END || (op.activation && !facts->activation))
+    if (!ln_has_activation(op.activation) || (op.activation && !facts->activation))
         return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation,
                        facts->activation ? LN_ACT_END : 0);
     if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
     if ((s = check_indices(m, i, &op, facts->n_inputs)) != LN_OK) return s;
-    if ((s = check_weights(m, i, &op, facts->layout)) != LN_OK) return s;
+    if ((s = ln_check_types(m, i, &op, facts)) != LN_OK) return s;
+    if (op.activation > LN_ACT_RELU6 && op.id != LN_OP_ACTIVATION
+        && ln_i8_type(m->bin[ln_tensor_record(m, op.output) + 4]))
+        return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation, LN_ACT_RELU6 + 1);
+    if ((s = check_weights(m, i, &op, facts)) != LN_OK) return s;
     if (op.scratch_at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec + 24, op.scratch_at, 16);
     if (!fits(m->arena_bytes, op.scratch_at, op.scratch_bytes) || (op.scratch_at && !op.scratch_bytes))
         return ln_fail(m, LN_BAD_SCRATCH, (int32_t)i, rec + 24, (uint64_t)op.scratch_at + op.scratch_bytes,
                        m->arena_bytes);
-    return check_attributes(m, i, &op, facts);
+    if ((s = check_attributes(m, i, &op, facts)) != LN_OK) return s;
+    return ln_check_quant(m, i, &op, facts);
 }
 
 /* ---- lifetimes and order */

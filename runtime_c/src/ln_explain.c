@@ -5,6 +5,10 @@
 #include "ln_cold.h"
 #include "ln_internal.h"
 
+#ifdef LN_TERSE
+typedef int ln_explain_is_left_out; /* so that this is not an empty file */
+#else
+
 /* ---- the pen: counts all it is given, keeps what fits */
 
 typedef struct pen {
@@ -31,6 +35,14 @@ static void put_number(pen *p, uint64_t n)
     do digits[count++] = (char)('0' + n % 10);
     while (n /= 10);
     while (count) put_char(p, digits[--count]);
+}
+
+static void put_signed(pen *p, uint64_t bits) /* of a number below 2^31 in size, extended or not */
+{
+    const int negative = (uint32_t)bits >> 31 != 0;
+
+    if (negative) put_char(p, '-');
+    put_number(p, negative ? 0u - (uint32_t)bits : (uint32_t)bits);
 }
 
 static void put_hex(pen *p, uint32_t bits, int digits)
@@ -200,6 +212,11 @@ static const char *preprocess_detail(const ln_model *m)
     if (m->at < 96)
         return m->at == 28 || m->at == 32 ? "%h is %n; at most %N is expected, as the input is a picture"
                                           : "%h is %n; %N is expected, as the input is a picture";
+    if (m->at >= 100 && m->at < 124 && ln_i8_type(m->bin[24]) && m->bin[98] != LN_COLOR_NONE) {
+        if (!m->expected) return "a number of a channel that a grey picture does not have is %d; 0 is expected";
+        return m->at < 112 ? "a multiplier is %d; 1 to 4194303 is expected"
+                           : "an offset is %d; -1073741823 to 1073741823 is expected";
+    }
     if (m->at < 100 || m->at >= 124)
         return m->expected ? "%h is %n; 0 to %N is expected"
                            : "%h is %n; 0 is expected, as the input is no picture";
@@ -207,6 +224,25 @@ static const char *preprocess_detail(const ln_model *m)
         return m->at < 112 ? "%h is %r; a finite number is expected" : "%h is %r; a number above 0 is expected";
     return m->at < 112 ? "%h is %r; 0 is expected, as the input is no picture"
                        : "%h is %r; 1 is expected, as the input is no picture";
+}
+
+static const char *quant_detail(const ln_model *m, uint32_t field)
+{
+    ln_op op;
+
+    ln_get_op(m, (uint32_t)m->record, &op);
+    const uint32_t uses = ln_facts(op.id)->int8;
+    switch (field) {
+    case 16: return "its table begins with %n; at least %N is expected";
+    case 52: return uses & LN_INT8_BOUNDS ? "lo is %d; at most %D is expected, as hi is" : "lo is %d; %D is expected";
+    case 53: return "hi is %d; %D is expected";
+    case 54: return uses & LN_INT8_SHIFT ? "S is %n; 1 to %N is expected" : "S is %n; %N is expected";
+    case 55: return "its border is %d; %D is expected";
+    case 56:
+        if (uses & LN_INT8_REQUANT) return "M1 is %d; %D or more is expected";
+        return uses & LN_INT8_M1 ? "M1 is %d; -%D to %D is expected" : "M1 is %d; %D is expected";
+    }
+    return uses & LN_INT8_M2 ? "M2 is %d; -%D to %D is expected" : "M2 is %d; %D is expected";
 }
 
 static const char *lifetime_detail(const ln_model *m, uint32_t field)
@@ -240,13 +276,20 @@ static const char *selftest_detail(const ln_model *m, uint32_t field)
     ln_golden_shape(m, &g);
     if (field < g.fixed) return "%o: the checksum of its weights is %x, and was %X at export";
     const uint64_t value = (field - g.fixed) % g.each - g.x_bytes;
-    if (value < 4 * g.y) return "%o, golden input %i: an output is %r, and was %R at export";
-    return (value - 4 * g.y) % 8 ? "%o, golden input %i: the signed mean of y is %r, and was %R at export"
+    ln_op op;
+    ln_get_op(m, (uint32_t)m->record, &op);
+    if (value < g.y_bytes)
+        return ln_i8_type(m->bin[ln_tensor_record(m, op.output) + 4])
+                   ? "%o, golden input %i: an output is %d, and was %D at export"
+                   : "%o, golden input %i: an output is %r, and was %R at export";
+    if (ln_grade_of(m, (uint32_t)m->record) == LN_EXACT)
+        return "%o, golden input %i: the checksum of y is %x, and was %X at export";
+    return (value - g.y_bytes) % 8 ? "%o, golden input %i: the signed mean of y is %r, and was %R at export"
                                  : "%o, golden input %i: the mean of |y| is %r, and was %R at export";
 }
 
 /* The sentence without its remedy. %n %x %r: found as a number, in hex, as a float32; %N %X %R: expected. %b: found as
- * four bytes. %h: the header field. %a: the attribute and its range. %s: shapes from and to. %o: the operator. %i:
+ * four bytes. %d %D: as signed numbers. %h: the header field. %a: the attribute and its range. %s: shapes from and to. %o: the operator. %i:
  * the golden input. */
 static const char *detail(const ln_model *m)
 {
@@ -271,8 +314,10 @@ static const char *detail(const ln_model *m)
                                                    : "%h is %n; %N is expected";
     case LN_BAD_PREPROCESS: return preprocess_detail(m);
     case LN_BAD_DTYPE:
-        return part == IN_OP ? "the type of its weights is %n; %N is expected"
-                             : "its type is %n; %N is expected";
+        if (part != IN_OP)
+            return m->features & LN_FEATURE_I8 ? "its type is %n; 0 or 2 is expected" : "its type is %n; %N is expected";
+        if (field == 15) return "the type of its weights is %n; %N is expected";
+        return field == 12 ? "its output has type %n; %N is expected" : "an input has type %n; %N is expected";
     case LN_BAD_RANK: return "its rank is %n; 1 to %N is expected";
     case LN_BAD_DIM:
         return m->expected ? "a dimension is %n; at least %N is expected"
@@ -283,7 +328,8 @@ static const char *detail(const ln_model *m)
                : m->expected == LN_FLAG_INPUT ? "its flags are %n; %N is expected"
                                               : "its flags are %n; 0 or %N is expected";
     case LN_BAD_SCALE:
-        return field == 7 ? "its zero point is byte %n; %N is expected" : "its scale is %r; %R is expected";
+        if (field == 7) return "its zero point is byte %n; %N is expected";
+        return m->expected ? "its scale is %r; %R is expected" : "its scale is %r; a number above 0 is expected";
     case LN_OUTSIDE_ARENA:
         return m->bin[ln_tensor_record(m, (uint32_t)m->record) + 6]
                    ? "its arena offset is %n; %N is expected, as the caller holds it"
@@ -299,6 +345,7 @@ static const char *detail(const ln_model *m)
     case LN_BAD_ALGORITHM: return "its algorithm is %n; %N is expected";
     case LN_BAD_ATTRIBUTE:
         return m->found ? "%a" : "a byte after its attributes is %N; 0 is expected";
+    case LN_BAD_QUANT: return quant_detail(m, field);
     case LN_BAD_TENSOR_INDEX:
         if (field == 14) return "the number of its inputs is %n; %N is expected";
         if (m->expected == LN_NO_TENSOR) return "an unused input is %n; %N is expected";
@@ -340,6 +387,8 @@ static void put_detail(pen *p, const ln_model *m, const char *s)
         switch (*++s) {
         case 'n': put_number(p, m->found); break;
         case 'N': put_number(p, m->expected); break;
+        case 'd': put_signed(p, m->found); break;
+        case 'D': put_signed(p, m->expected); break;
         case 'x': put(p, "0x"), put_hex(p, (uint32_t)m->found, 8); break;
         case 'X': put(p, "0x"), put_hex(p, (uint32_t)m->expected, 8); break;
         case 'b':
@@ -379,3 +428,5 @@ size_t ln_explain(const ln_model *m, char *text, size_t cap)
     if (p.cap) p.to[p.len < p.cap ? p.len : p.cap - 1] = 0;
     return p.len;
 }
+
+#endif

@@ -46,6 +46,7 @@ SHARED void ln_exp_lanes(float *t)
 }
 
 /* t[i] = f(t[i]) for LN_LANES values: exponents, their exponentials, and what f makes of both. */
+#if defined(LN_WITH_ACT_SIGMOID) || defined(LN_WITH_ACT_SILU)
 SHARED static void sigmoid_lanes(float *t)
 {
     float e[LN_LANES];
@@ -54,6 +55,8 @@ SHARED static void sigmoid_lanes(float *t)
     for (int j = 0; j < LN_LANES; j++) t[j] = ln_sigmoid_of(t[j], e[j]);
 }
 
+#endif
+#if defined(LN_WITH_ACT_TANH) || defined(LN_WITH_ACT_GELU_TANH)
 SHARED static void tanh_lanes(float *t)
 {
     float e[LN_LANES];
@@ -62,6 +65,8 @@ SHARED static void tanh_lanes(float *t)
     for (int j = 0; j < LN_LANES; j++) t[j] = ln_tanh_of(t[j], e[j]);
 }
 
+#endif
+#ifdef LN_WITH_ACT_GELU
 static void erf_lanes(float *t)
 {
     float e[LN_LANES];
@@ -70,6 +75,7 @@ static void erf_lanes(float *t)
     for (int j = 0; j < LN_LANES; j++) t[j] = ln_erf_of(t[j], e[j]);
 }
 
+#endif
 /* y[j] = formula, in h = v[j] and t[j] */
 #define EACH(y, formula)                     \
     for (int j = 0; j < LN_LANES; j++) {     \
@@ -80,29 +86,48 @@ static void erf_lanes(float *t)
 void ln_activate(uint32_t act, float alpha, float *v, size_t n)
 {
     float t[LN_LANES];
+    (void)t, (void)alpha; /* not every activation needs them */
     for (; n; n -= LN_LANES, v += LN_LANES) {
         switch (act) {
+#ifdef LN_WITH_ACT_RELU
         case LN_ACT_RELU: EACH(v, ln_maxf(h, 0.0f)) break;
+#endif
+#ifdef LN_WITH_ACT_RELU6
         case LN_ACT_RELU6: EACH(v, ln_minf(ln_maxf(h, 0.0f), 6.0f)) break;
+#endif
+#ifdef LN_WITH_ACT_LEAKY_RELU
         case LN_ACT_LEAKY_RELU: EACH(v, h * ln_select(h > 0.0f, 1.0f, alpha)) break;
+#endif
+#ifdef LN_WITH_ACT_HARD_SWISH
         case LN_ACT_HARD_SWISH: EACH(v, h * (ln_minf(ln_maxf(h + 3.0f, 0.0f), 6.0f) / 6.0f)) break;
+#endif
+#ifdef LN_WITH_ACT_SIGMOID
         case LN_ACT_SIGMOID: sigmoid_lanes(v); break;
+#endif
+#ifdef LN_WITH_ACT_TANH
         case LN_ACT_TANH: tanh_lanes(v); break;
+#endif
+#ifdef LN_WITH_ACT_SILU
         case LN_ACT_SILU:
             EACH(t, h)
             sigmoid_lanes(t);
             EACH(v, h * t[j])
             break;
+#endif
+#ifdef LN_WITH_ACT_GELU
         case LN_ACT_GELU:
             EACH(t, h * 0.707106781f)
             erf_lanes(t);
             EACH(v, 0.5f * h * (1.0f + t[j]))
             break;
+#endif
+#ifdef LN_WITH_ACT_GELU_TANH
         case LN_ACT_GELU_TANH:
             EACH(t, 0.797884561f * (h + 0.044715f * h * h * h))
             tanh_lanes(t);
             EACH(v, 0.5f * h * (1.0f + t[j]))
             break;
+#endif
         default: return; /* LN_ACT_NONE */
         }
     }

@@ -10,6 +10,14 @@ typedef struct ln_move {
 } ln_move;
 
 void ln_move_values(const ln_move *m, const float *x, float *y);
+void ln_move_bytes(const ln_move *m, const int8_t *table, const int8_t *x, int8_t *y); /* table[x + 128]; NULL: x */
+
+/* The moves of operators, whatever their type: how many values behind y, or x, they begin (slice: x; pad: y), or for
+ * input i of concat, how many values of y the next one stands behind it. */
+size_t ln_slice_move(const ln_call *c, ln_move *m);
+size_t ln_pad_move(const ln_call *c, ln_move *m);
+size_t ln_concat_move(const ln_call *c, uint32_t i, ln_move *m);
+void ln_transpose_move(const ln_call *c, ln_move *m);
 
 /* dims of t with axes of 1 in front, so that they are four. Returns how many those are: axis k of t is axis k + that. */
 uint32_t ln_four_dims(const ln_tensor *t, size_t dims[4]);

@@ -3,45 +3,77 @@
 #include "ln_internal.h"
 
 static const ln_op_facts FACTS[] = { /* in order of id */
-    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4},
-    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16},
-    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14},
-    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8},
-    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9},
-    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0},
-    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0},
-    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4},
-    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4},
-    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4},
-    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0},
-    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9},
-    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4},
-#ifndef LN_WITHOUT_PRELU
-    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0},
+#ifdef LN_WITH_LINEAR
+    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4, 259},
 #endif
-#ifndef LN_WITHOUT_MUL
-    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0},
+#ifdef LN_WITH_CONV2D
+    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16, 259},
 #endif
-#ifndef LN_WITHOUT_CONCAT
-    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1},
+#ifdef LN_WITH_DEPTHWISE_CONV2D
+    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14, 259},
 #endif
-#ifndef LN_WITHOUT_RESIZE
-    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11},
+#ifdef LN_WITH_MAXPOOL2D
+    {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8, 129},
 #endif
-#ifndef LN_WITHOUT_PAD
-    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20},
+#ifdef LN_WITH_AVGPOOL2D
+    {"avgpool2d", 5, 1, 0, 0, 0, LN_LAYOUT_NONE, 9, 129},
 #endif
-#ifndef LN_WITHOUT_SLICE
-    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13},
+#ifdef LN_WITH_GLOBAL_AVG_POOL
+    {"global_avg_pool", 6, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 67},
 #endif
-#ifndef LN_WITHOUT_TRANSPOSE
-    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4},
+#ifdef LN_WITH_FLATTEN
+    {"flatten", 7, 1, 1, 0, 1, LN_LAYOUT_NONE, 0, 129},
 #endif
-#ifndef LN_WITHOUT_RESHAPE
-    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16},
+#ifdef LN_WITH_ADD
+    {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4, 55},
 #endif
-#ifndef LN_WITHOUT_UNARY
-    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1},
+#ifdef LN_WITH_BATCHNORM
+    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4, 263},
+#endif
+#ifdef LN_WITH_LAYERNORM
+    {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4, 0},
+#endif
+#ifdef LN_WITH_SOFTMAX
+    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0, 257},
+#endif
+#ifdef LN_WITH_EMBED_PROJECTION
+    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9, 259},
+#endif
+#ifdef LN_WITH_ACTIVATION
+    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4, 257},
+#endif
+#ifdef LN_WITH_PRELU
+    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0, 279},
+#endif
+#ifdef LN_WITH_MUL
+    {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0, 67},
+#endif
+#ifdef LN_WITH_CONCAT
+    {"concat", 17, 2, 0, 0, 0, LN_LAYOUT_NONE, 1, 55},
+#endif
+#ifdef LN_WITH_RESIZE
+    {"resize", 18, 1, 0, 0, 0, LN_LAYOUT_NONE, 11, 129},
+#endif
+#ifdef LN_WITH_PAD
+    {"pad", 19, 1, 0, 0, 0, LN_LAYOUT_NONE, 20, 137},
+#endif
+#ifdef LN_WITH_SLICE
+    {"slice", 20, 1, 0, 0, 0, LN_LAYOUT_NONE, 13, 129},
+#endif
+#ifdef LN_WITH_TRANSPOSE
+    {"transpose", 21, 1, 0, 0, 0, LN_LAYOUT_NONE, 4, 129},
+#endif
+#ifdef LN_WITH_RESHAPE
+    {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16, 129},
+#endif
+#ifdef LN_WITH_UNARY
+    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1, 257},
+#endif
+#ifdef LN_WITH_QUANTIZE
+    {"quantize", 24, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 3},
+#endif
+#ifdef LN_WITH_DEQUANTIZE
+    {"dequantize", 25, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 1},
 #endif
 };
 
@@ -52,62 +84,84 @@ const ln_op_facts *ln_facts(uint32_t id)
     return NULL;
 }
 
+#ifndef LN_TERSE
 static const ln_attr ATTRS[] = {
+#ifdef LN_WITH_LINEAR
     {"alpha", LN_OP_LINEAR, 0, 0, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_CONV2D
     {"kernel_size", LN_OP_CONV2D, 0, 0, 1, 2, 0, 1.0f, 255.0f},
     {"stride", LN_OP_CONV2D, 1, 2, 1, 2, 0, 1.0f, 255.0f},
     {"padding", LN_OP_CONV2D, 2, 4, 1, 4, 0, 0.0f, 255.0f},
     {"dilation", LN_OP_CONV2D, 3, 8, 1, 2, 0, 1.0f, 255.0f},
     {"groups", LN_OP_CONV2D, 4, 10, 2, 1, 0, 1.0f, 65535.0f},
     {"alpha", LN_OP_CONV2D, 5, 12, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_DEPTHWISE_CONV2D
     {"kernel_size", LN_OP_DEPTHWISE_CONV2D, 0, 0, 1, 2, 0, 1.0f, 255.0f},
     {"stride", LN_OP_DEPTHWISE_CONV2D, 1, 2, 1, 2, 0, 1.0f, 255.0f},
     {"padding", LN_OP_DEPTHWISE_CONV2D, 2, 4, 1, 4, 0, 0.0f, 255.0f},
     {"dilation", LN_OP_DEPTHWISE_CONV2D, 3, 8, 1, 2, 0, 1.0f, 255.0f},
     {"alpha", LN_OP_DEPTHWISE_CONV2D, 4, 10, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_MAXPOOL2D
     {"kernel_size", LN_OP_MAXPOOL2D, 0, 0, 1, 2, 0, 1.0f, 255.0f},
     {"stride", LN_OP_MAXPOOL2D, 1, 2, 1, 2, 0, 1.0f, 255.0f},
     {"padding", LN_OP_MAXPOOL2D, 2, 4, 1, 4, 0, 0.0f, 255.0f},
+#endif
+#ifdef LN_WITH_AVGPOOL2D
     {"kernel_size", LN_OP_AVGPOOL2D, 0, 0, 1, 2, 0, 1.0f, 255.0f},
     {"stride", LN_OP_AVGPOOL2D, 1, 2, 1, 2, 0, 1.0f, 255.0f},
     {"padding", LN_OP_AVGPOOL2D, 2, 4, 1, 4, 0, 0.0f, 255.0f},
     {"count_include_pad", LN_OP_AVGPOOL2D, 3, 8, 1, 1, 0, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_ADD
     {"alpha", LN_OP_ADD, 0, 0, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_BATCHNORM
     {"alpha", LN_OP_BATCHNORM, 0, 0, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_LAYERNORM
     {"eps", LN_OP_LAYERNORM, 0, 0, 4, 1, 1, 1e-12f, 1.0f},
+#endif
+#ifdef LN_WITH_EMBED_PROJECTION
     {"embed_dim", LN_OP_EMBED_PROJECTION, 0, 0, 4, 1, 0, 1.0f, 1048576.0f},
     {"keep_channels", LN_OP_EMBED_PROJECTION, 1, 4, 1, 1, 0, 0.0f, 1.0f},
     {"alpha", LN_OP_EMBED_PROJECTION, 2, 5, 4, 1, 1, 0.0f, 1.0f},
+#endif
+#ifdef LN_WITH_ACTIVATION
     {"alpha", LN_OP_ACTIVATION, 0, 0, 4, 1, 1, 0.0f, 1.0f},
-#ifndef LN_WITHOUT_CONCAT
+#endif
+#ifdef LN_WITH_CONCAT
     {"axis", LN_OP_CONCAT, 0, 0, 1, 1, 0, 0.0f, 3.0f},
 #endif
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
     {"size", LN_OP_RESIZE, 0, 0, 4, 2, 0, 1.0f, 1073741823.0f},
     {"mode", LN_OP_RESIZE, 1, 8, 1, 1, 0, 0.0f, 1.0f},
     {"coordinates", LN_OP_RESIZE, 2, 9, 1, 1, 0, 0.0f, 2.0f},
     {"rounding", LN_OP_RESIZE, 3, 10, 1, 1, 0, 0.0f, 3.0f},
 #endif
-#ifndef LN_WITHOUT_PAD
+#ifdef LN_WITH_PAD
     {"before", LN_OP_PAD, 0, 0, 2, 4, 0, 0.0f, 65535.0f},
     {"after", LN_OP_PAD, 1, 8, 2, 4, 0, 0.0f, 65535.0f},
     {"value", LN_OP_PAD, 2, 16, 4, 1, 1, -3.4028234663852886e+38f, 3.4028234663852886e+38f},
 #endif
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
     {"axis", LN_OP_SLICE, 0, 0, 1, 1, 0, 0.0f, 3.0f},
     {"begin", LN_OP_SLICE, 1, 1, 4, 1, 0, 0.0f, 1073741823.0f},
     {"size", LN_OP_SLICE, 2, 5, 4, 1, 0, 1.0f, 1073741823.0f},
     {"step", LN_OP_SLICE, 3, 9, 4, 1, 0, 1.0f, 1073741823.0f},
 #endif
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
     {"axes", LN_OP_TRANSPOSE, 0, 0, 1, 4, 0, 0.0f, 3.0f},
 #endif
-#ifndef LN_WITHOUT_RESHAPE
+#ifdef LN_WITH_RESHAPE
     {"shape", LN_OP_RESHAPE, 0, 0, 4, 4, 0, 0.0f, 1073741823.0f},
 #endif
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
     {"function", LN_OP_UNARY, 0, 0, 1, 1, 0, 0.0f, 2.0f},
 #endif
+    {"", LN_OP_END, 0, 0, 0, 0, 0, 0.0f, 0.0f},
 };
 
 const ln_attr *ln_attr_of(uint32_t id, uint32_t index)
@@ -116,6 +170,7 @@ const ln_attr *ln_attr_of(uint32_t id, uint32_t index)
         if (ATTRS[i].op == id && ATTRS[i].index == index) return &ATTRS[i];
     return NULL;
 }
+#endif
 
 const char *ln_op_name(uint32_t id)
 {
@@ -236,7 +291,7 @@ int ln_activation_decode(const uint8_t *attrs, ln_activation_attrs *a)
     return 0;
 }
 
-#ifndef LN_WITHOUT_CONCAT
+#ifdef LN_WITH_CONCAT
 int ln_concat_decode(const uint8_t *attrs, ln_concat_attrs *a)
 {
     if (wholes(attrs + 0, 1, 1, 0, 3, &a->axis)) return 1;
@@ -244,7 +299,7 @@ int ln_concat_decode(const uint8_t *attrs, ln_concat_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
 int ln_resize_decode(const uint8_t *attrs, ln_resize_attrs *a)
 {
     if (wholes(attrs + 0, 4, 2, 1, 1073741823, a->size)) return 1;
@@ -255,7 +310,7 @@ int ln_resize_decode(const uint8_t *attrs, ln_resize_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_PAD
+#ifdef LN_WITH_PAD
 int ln_pad_decode(const uint8_t *attrs, ln_pad_attrs *a)
 {
     if (wholes(attrs + 0, 2, 4, 0, 65535, a->before)) return 1;
@@ -265,7 +320,7 @@ int ln_pad_decode(const uint8_t *attrs, ln_pad_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
 int ln_slice_decode(const uint8_t *attrs, ln_slice_attrs *a)
 {
     if (wholes(attrs + 0, 1, 1, 0, 3, &a->axis)) return 1;
@@ -276,7 +331,7 @@ int ln_slice_decode(const uint8_t *attrs, ln_slice_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
 int ln_transpose_decode(const uint8_t *attrs, ln_transpose_attrs *a)
 {
     if (wholes(attrs + 0, 1, 4, 0, 3, a->axes)) return 1;
@@ -284,7 +339,7 @@ int ln_transpose_decode(const uint8_t *attrs, ln_transpose_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_RESHAPE
+#ifdef LN_WITH_RESHAPE
 int ln_reshape_decode(const uint8_t *attrs, ln_reshape_attrs *a)
 {
     if (wholes(attrs + 0, 4, 4, 0, 1073741823, a->shape)) return 1;
@@ -292,7 +347,7 @@ int ln_reshape_decode(const uint8_t *attrs, ln_reshape_attrs *a)
 }
 
 #endif
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
 int ln_unary_decode(const uint8_t *attrs, ln_unary_attrs *a)
 {
     if (wholes(attrs + 0, 1, 1, 0, 2, &a->function)) return 1;
@@ -300,6 +355,42 @@ int ln_unary_decode(const uint8_t *attrs, ln_unary_attrs *a)
 }
 
 #endif
+int ln_has_activation(uint32_t id)
+{
+    switch (id) {
+    case LN_ACT_NONE:
+#ifdef LN_WITH_ACT_RELU
+    case LN_ACT_RELU:
+#endif
+#ifdef LN_WITH_ACT_RELU6
+    case LN_ACT_RELU6:
+#endif
+#ifdef LN_WITH_ACT_LEAKY_RELU
+    case LN_ACT_LEAKY_RELU:
+#endif
+#ifdef LN_WITH_ACT_GELU
+    case LN_ACT_GELU:
+#endif
+#ifdef LN_WITH_ACT_SIGMOID
+    case LN_ACT_SIGMOID:
+#endif
+#ifdef LN_WITH_ACT_TANH
+    case LN_ACT_TANH:
+#endif
+#ifdef LN_WITH_ACT_SILU
+    case LN_ACT_SILU:
+#endif
+#ifdef LN_WITH_ACT_HARD_SWISH
+    case LN_ACT_HARD_SWISH:
+#endif
+#ifdef LN_WITH_ACT_GELU_TANH
+    case LN_ACT_GELU_TANH:
+#endif
+        return 1;
+    }
+    return 0;
+}
+
 int ln_attrs_check(uint32_t id, const uint8_t *attrs)
 {
     union {
@@ -322,35 +413,55 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs)
         ln_unary_attrs unary;
     } a;
     switch (id) {
+#ifdef LN_WITH_LINEAR
     case LN_OP_LINEAR: return ln_linear_decode(attrs, &a.linear);
+#endif
+#ifdef LN_WITH_CONV2D
     case LN_OP_CONV2D: return ln_conv2d_decode(attrs, &a.conv2d);
+#endif
+#ifdef LN_WITH_DEPTHWISE_CONV2D
     case LN_OP_DEPTHWISE_CONV2D: return ln_depthwise_conv2d_decode(attrs, &a.depthwise_conv2d);
+#endif
+#ifdef LN_WITH_MAXPOOL2D
     case LN_OP_MAXPOOL2D: return ln_maxpool2d_decode(attrs, &a.maxpool2d);
+#endif
+#ifdef LN_WITH_AVGPOOL2D
     case LN_OP_AVGPOOL2D: return ln_avgpool2d_decode(attrs, &a.avgpool2d);
+#endif
+#ifdef LN_WITH_ADD
     case LN_OP_ADD: return ln_add_decode(attrs, &a.add);
+#endif
+#ifdef LN_WITH_BATCHNORM
     case LN_OP_BATCHNORM: return ln_batchnorm_decode(attrs, &a.batchnorm);
+#endif
+#ifdef LN_WITH_LAYERNORM
     case LN_OP_LAYERNORM: return ln_layernorm_decode(attrs, &a.layernorm);
+#endif
+#ifdef LN_WITH_EMBED_PROJECTION
     case LN_OP_EMBED_PROJECTION: return ln_embed_projection_decode(attrs, &a.embed_projection);
+#endif
+#ifdef LN_WITH_ACTIVATION
     case LN_OP_ACTIVATION: return ln_activation_decode(attrs, &a.activation);
-#ifndef LN_WITHOUT_CONCAT
+#endif
+#ifdef LN_WITH_CONCAT
     case LN_OP_CONCAT: return ln_concat_decode(attrs, &a.concat);
 #endif
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
     case LN_OP_RESIZE: return ln_resize_decode(attrs, &a.resize);
 #endif
-#ifndef LN_WITHOUT_PAD
+#ifdef LN_WITH_PAD
     case LN_OP_PAD: return ln_pad_decode(attrs, &a.pad);
 #endif
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
     case LN_OP_SLICE: return ln_slice_decode(attrs, &a.slice);
 #endif
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
     case LN_OP_TRANSPOSE: return ln_transpose_decode(attrs, &a.transpose);
 #endif
-#ifndef LN_WITHOUT_RESHAPE
+#ifdef LN_WITH_RESHAPE
     case LN_OP_RESHAPE: return ln_reshape_decode(attrs, &a.reshape);
 #endif
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
     case LN_OP_UNARY: return ln_unary_decode(attrs, &a.unary);
 #endif
     }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "ln_with.h"
+
 enum { /* operators; a number is never reused; 11 (dropout) is for training only */
     LN_OP_LINEAR = 1,
     LN_OP_CONV2D = 2,
@@ -28,7 +30,9 @@ enum { /* operators; a number is never reused; 11 (dropout) is for training only
     LN_OP_TRANSPOSE = 21,
     LN_OP_RESHAPE = 22,
     LN_OP_UNARY = 23,
-    LN_OP_END = 24
+    LN_OP_QUANTIZE = 24,
+    LN_OP_DEQUANTIZE = 25,
+    LN_OP_END = 26
 };
 
 enum { /* activations */
@@ -47,6 +51,19 @@ enum { /* activations */
 
 enum { LN_LAYOUT_NONE = 0, LN_LAYOUT_PANELS = 1, LN_LAYOUT_DEPTHWISE = 2, LN_LAYOUT_VECTORS = 3 };
 
+/* What the int8 form of an operator takes from its record. */
+enum {
+    LN_INT8_FORM = 1, /* there is such a form */
+    LN_INT8_BOUNDS = 2, /* lo and hi */
+    LN_INT8_SHIFT = 4, /* S */
+    LN_INT8_BORDER = 8, /* the border */
+    LN_INT8_M1 = 16, /* M1, of a rescaling */
+    LN_INT8_M2 = 32, /* M2, of a rescaling */
+    LN_INT8_REQUANT = 64, /* M1, of a requantisation */
+    LN_INT8_SAME = 128, /* y has the scale and zero point of x */
+    LN_INT8_WEIGHTS = 256 /* a weights block */
+};
+
 /* What all records of one operator share. */
 typedef struct ln_op_facts {
     const char *name;
@@ -55,10 +72,12 @@ typedef struct ln_op_facts {
     uint8_t activation;     /* 1: takes a fused activation */
     uint8_t view;           /* 1: where the output lies over the input, running it changes nothing */
     uint8_t layout;         /* LN_LAYOUT_*: how its weights are stored */
-    uint8_t attr_bytes;     /* length of its attributes; the rest of the 32 bytes is zero */
+    uint8_t attr_bytes;     /* length of its attributes; the rest of the 32 bytes is zero, but for int8's numbers */
+    uint16_t int8;          /* LN_INT8_*; 0: it has no int8 form */
 } ln_op_facts;
 
-const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator has this number */
+const ln_op_facts *ln_facts(uint32_t id); /* NULL: no operator of this build has this number */
+int ln_has_activation(uint32_t id);       /* 1: this build has the activation */
 
 /* One attribute, for messages: where it stands among the 32 bytes, and its range. */
 typedef struct ln_attr {

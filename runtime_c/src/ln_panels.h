@@ -17,7 +17,11 @@
 enum {
     LN_PANEL = LN_LANES, /* channels of a panel */
     LN_ROWS = 4,         /* rows taken at once */
-    LN_SPANS = 50        /* of one list; a 7 x 7 kernel needs at most 49 */
+#ifdef LN_SMALL
+    LN_SPANS = 9         /* of one list, which lies on the stack; a longer one is made in parts */
+#else
+    LN_SPANS = 50        /* a 7 x 7 kernel needs at most 49 */
+#endif
 };
 
 typedef struct ln_span { /* the next n values of each row */
@@ -47,7 +51,7 @@ void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_span
                    float *const y[LN_ROWS]);
 
 /* Bytes of the panels of O channels over K inputs; 2^40, which no file has, where they pass 2^34 or the type is no
- * weight's. */
+ * weight's. LN_I8: of panels8. */
 uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype);
 
 /* n numbers of a weights block, from the index-th on, as float32. */

@@ -284,8 +284,31 @@ void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elem
     }
 }
 
+/* x[i] = (frame[i] P[c] + Q[c]) >> 16, within int8. The header's checks have seen that it fits 32 bits. */
+static void normalize_i8(const uint8_t *b, uint32_t channels, const uint8_t *frame, uint32_t elements, int8_t *x)
+{
+    for (uint32_t c = 0; c < channels; c++) {
+        const int32_t P = (int32_t)ln_u32(b + 100 + 4 * c), Q = (int32_t)ln_u32(b + 112 + 4 * c);
+        for (uint32_t i = c; i < elements; i += channels) {
+            const int32_t q = (frame[i] * P + Q) >> 16;
+            x[i] = (int8_t)(q < -128 ? -128 : q > 127 ? 127 : q);
+        }
+    }
+}
+
+void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x)
+{
+    ln_preprocessing p;
+    ln_tensor in;
+
+    ln_get_tensor(m, 0, &in);
+    ln_get_rules(m->bin, &p);
+    if (ln_i8_type(in.dtype)) normalize_i8(m->bin, p.color == LN_COLOR_GRAY ? 1 : 3, frame, in.elements, x);
+    else ln_normalize(&p, frame, in.elements, x);
+}
+
 LN_COLD ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32_t height, uint32_t width, int layout,
-                        float *x)
+                        void *x)
 {
     ln_preprocessing p;
     ln_status status;
@@ -294,11 +317,11 @@ LN_COLD ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32
 
     if (m == NULL || pixels == NULL || x == NULL) return LN_NULL_POINTER;
     if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
-    ln_get_preprocessing(m, &p);
+    ln_get_rules(m->bin, &p);
     ln_get_tensor(m, 0, &in);
     if (p.color == LN_COLOR_NONE) return LN_NO_PREPROCESS;
-    frame = (uint8_t *)x + (size_t)3 * in.elements;
+    frame = ln_i8_type(in.dtype) ? x : (uint8_t *)x + (size_t)3 * in.elements;
     status = ln_preprocess_bytes(&p, pixels, height, width, layout, frame, in.dims[0], in.dims[1]);
-    if (status == LN_OK) ln_normalize(&p, frame, in.elements, x);
+    if (status == LN_OK) ln_frame_to_input(m, frame, x);
     return status;
 }

@@ -36,7 +36,7 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
         tensor->dims[d] = ln_u32(r + 8 + 4 * d);
         if (d < tensor->rank) tensor->elements *= tensor->dims[d];
     }
-    tensor->bytes = 4 * tensor->elements;
+    tensor->bytes = ln_i8_type(tensor->dtype) ? tensor->elements : 4 * tensor->elements;
     tensor->scale = ln_f32(r + 24);
     tensor->first = ln_u16(r + 28);
     tensor->last = ln_u16(r + 30);
@@ -56,37 +56,48 @@ LN_COLD size_t ln_input_elements(const ln_model *m)
     return t.elements;
 }
 
-/* Elements of the outputs among tensors [0, end): where the values of output `end` stand in `out`. */
-LN_COLD static size_t output_elements(const ln_model *m, uint32_t end)
+size_t ln_input_bytes(const ln_model *m)
+{
+    ln_tensor t;
+
+    if (m->len == 0) return 0;
+    ln_get_tensor(m, 0, &t);
+    return t.bytes;
+}
+
+size_t ln_output_elements(const ln_model *m)
 {
     size_t sum = 0;
     ln_tensor t;
 
-    for (uint32_t i = 0; i < end; i++) {
+    for (uint32_t i = 0; m->len && i < m->tensor_count; i++) {
         ln_get_tensor(m, i, &t);
         if (t.is_output) sum += t.elements;
     }
     return sum;
 }
 
-LN_COLD size_t ln_output_elements(const ln_model *m)
+/* Bytes of `out` that the outputs among tensors [0, end) take; where `end` is an output, *next is where it begins. */
+static size_t output_bytes(const ln_model *m, uint32_t end, size_t *next)
 {
-    return m->len ? output_elements(m, m->tensor_count) : 0;
+    size_t sum = 0;
+    ln_tensor t;
+
+    *next = 0;
+    for (uint32_t i = 0; i < end; i++) {
+        ln_get_tensor(m, i, &t);
+        if (!t.is_output) continue;
+        sum = *next + t.bytes;
+        *next = (sum + 3) & ~(size_t)3;
+    }
+    return sum;
 }
 
-LN_COLD void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
+size_t ln_output_bytes(const ln_model *m)
 {
-    const uint8_t *b = m->bin;
+    size_t next;
 
-    p->resize = b[96];
-    p->fit = b[97];
-    p->color = b[98];
-    p->invert = b[99];
-    p->pad = b[124];
-    for (int c = 0; c < 3; c++) {
-        p->mean[c] = ln_f32(b + 100 + 4 * c);
-        p->std[c] = ln_f32(b + 112 + 4 * c);
-    }
+    return m->len ? output_bytes(m, m->tensor_count, &next) : 0;
 }
 
 void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
@@ -94,15 +105,29 @@ void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
     ln_get_op(m, index, &c->op);
     for (uint32_t k = 0; k < 4; k++) {
         c->x[k] = NULL;
+        c->qx[k] = NULL;
         if (k < c->op.n_inputs) ln_get_tensor(m, c->op.inputs[k], &c->in[k]);
     }
     ln_get_tensor(m, c->op.output, &c->out);
     c->y = NULL;
+    c->qy = NULL;
     c->w = c->op.weights_bytes ? m->bin + c->op.weights_at : NULL;
     c->scratch = NULL;
 }
 
-static void run_op(const ln_call *c)
+#ifdef LN_WITH_I8
+static void run_i8(const ln_call *c)
+{
+    switch (c->op.id) {
+#define LN_OP_I8(id, NAME, name) \
+    case id: ln_##name##_i8_run(c); break;
+#include "ln_ops_i8.def"
+    }
+}
+#endif
+
+#ifdef LN_WITH_F32
+static void run_f32(const ln_call *c) /* and what leads from one type to the other */
 {
     switch (c->op.id) {
 #define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
@@ -111,7 +136,19 @@ static void run_op(const ln_call *c)
     }
 }
 
-LN_COLD uint64_t ln_op_macs(const ln_model *m, uint32_t index)
+#endif
+
+void ln_run_op(const ln_call *c)
+{
+#ifdef LN_WITH_I8
+    if (ln_is_i8(c)) run_i8(c);
+#endif
+#ifdef LN_WITH_F32
+    if (!ln_is_i8(c)) run_f32(c);
+#endif
+}
+
+uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 {
     ln_call c;
 
@@ -126,22 +163,50 @@ LN_COLD uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 }
 
 /* x * 0 is 0, or NaN where x is NaN or infinite. */
-LN_COLD ln_status ln_check_input(const ln_model *m, const float *in)
+LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
 {
     if (m == NULL || in == NULL) return LN_NULL_POINTER;
-    const float *end = in + ln_input_elements(m);
+    ln_tensor x;
+    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+    ln_get_tensor(m, 0, &x);
+    if (x.dtype != LN_F32) return LN_OK; /* whole numbers */
+    const float *v = in, *end = v + x.elements;
     const ln_vec4 none = ln_set4(0.0f, 0.0f, 0.0f, 0.0f);
     ln_vec8 sum = {none, none};
     float t[8], all = 0.0f;
 
-    for (; end - in >= 8; in += 8) sum = ln_mac8(sum, 0.0f, ln_load8(in));
+    for (; end - v >= 8; v += 8) sum = ln_mac8(sum, 0.0f, ln_load8(v));
     ln_store8(t, sum);
     for (int k = 0; k < 8; k++) all += t[k];
-    while (in < end) all += *in++ * 0.0f;
+    while (v < end) all += *v++ * 0.0f;
     return all == 0.0f ? LN_OK : LN_INPUT_NOT_FINITE;
 }
 
-ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out,
+/* The place of tensor `index`, which is t, that is only read where it is the input. */
+static uint8_t *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
+{
+    size_t next;
+
+    if (t->is_input) return (uint8_t *)(uintptr_t)at->in;
+    if (!t->is_output) return at->arena + t->arena_at;
+    output_bytes(m, index, &next);
+    return at->out + next;
+}
+
+void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at)
+{
+    for (uint32_t k = 0; k < c->op.n_inputs; k++) {
+        const void *x = place_of(m, &c->in[k], c->op.inputs[k], at);
+        if (ln_i8_type(c->in[k].dtype)) c->qx[k] = x;
+        else c->x[k] = x;
+    }
+    void *y = place_of(m, &c->out, c->op.output, at);
+    if (ln_i8_type(c->out.dtype)) c->qy = y;
+    else c->y = y;
+    if (c->op.scratch_bytes) c->scratch = (float *)(void *)(at->arena + c->op.scratch_at);
+}
+
+ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out,
                       ln_after_op after, void *user)
 {
     if (m == NULL) return LN_NULL_POINTER;
@@ -152,25 +217,18 @@ ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const 
     if ((uintptr_t)arena % 16) return LN_ARENA_MISALIGNED;
     if (m->fast) return m->fast->run(m, arena, in, out, after, user);
 
+    const ln_places at = {in, arena, out};
     for (uint32_t i = 0; i < m->op_count; i++) {
         ln_call c;
         ln_load_call(m, i, &c);
-        for (uint32_t k = 0; k < c.op.n_inputs; k++) {
-            const ln_tensor *t = &c.in[k];
-            c.x[k] = t->is_input    ? in
-                     : t->is_output ? out + output_elements(m, c.op.inputs[k])
-                                    : (const float *)arena + t->arena_at / sizeof(float);
-        }
-        c.y = c.out.is_output ? out + output_elements(m, c.op.output)
-                              : (float *)arena + c.out.arena_at / sizeof(float);
-        if (c.op.scratch_bytes) c.scratch = (float *)arena + c.op.scratch_at / sizeof(float);
-        run_op(&c);
-        if (after && after(user, i, &c.op, &c.out, c.y)) return LN_STOPPED;
+        ln_set_places(m, &c, &at);
+        ln_run_op(&c);
+        if (after && after(user, i, &c.op, &c.out, c.qy ? (const void *)c.qy : c.y)) return LN_STOPPED;
     }
     return LN_OK;
 }
 
-ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out)
+ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out)
 {
     return ln_run_each(m, arena, arena_bytes, in, out, NULL, NULL);
 }

@@ -42,6 +42,7 @@ const char *ln_status_text(ln_status status)
     case LN_BAD_ACTIVATION: return "an operator has an activation that it cannot have";
     case LN_BAD_ALGORITHM: return "an operator asks for an algorithm that this LiteNet does not have";
     case LN_BAD_ATTRIBUTE: return "an attribute of an operator is out of range";
+    case LN_BAD_QUANT: return "a rescaling number of an operator is out of range";
     case LN_BAD_TENSOR_INDEX: return "an operator names a tensor that does not exist";
     case LN_BAD_ORDER: return "an operator stands in the wrong place";
     case LN_BAD_SHAPE: return "an operator's output does not have the shape that it computes";
@@ -92,7 +93,7 @@ const char *ln_remedy(ln_status status)
     case LN_BAD_HEADER: case LN_BAD_SECTION: case LN_BAD_PREPROCESS: case LN_BAD_DTYPE: case LN_BAD_RANK:
     case LN_BAD_DIM: case LN_TENSOR_TOO_LARGE: case LN_BAD_FLAGS: case LN_BAD_SCALE: case LN_OUTSIDE_ARENA:
     case LN_MISALIGNED: case LN_BAD_LIFETIME: case LN_OVERLAP: case LN_BAD_ACTIVATION: case LN_BAD_ATTRIBUTE:
-    case LN_BAD_TENSOR_INDEX: case LN_BAD_ORDER: case LN_BAD_SHAPE: case LN_BAD_WEIGHTS: case LN_BAD_SCRATCH:
+    case LN_BAD_QUANT: case LN_BAD_TENSOR_INDEX: case LN_BAD_ORDER: case LN_BAD_SHAPE: case LN_BAD_WEIGHTS: case LN_BAD_SCRATCH:
     case LN_BAD_GOLDEN:
         return "The checksums are right, so it was written like this: export the model again.";
     case LN_NULL_POINTER: return "Call ln_open first, and give it and ln_run every buffer.";

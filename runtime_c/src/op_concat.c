@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_CONCAT
+#ifdef LN_WITH_CONCAT
 
 static uint32_t axis_of(const ln_call *c)
 {
@@ -24,18 +24,24 @@ ln_status ln_concat_check(const ln_call *c)
     return ln_check_rest(c, 0);
 }
 
-void ln_concat_run(const ln_call *c)
+size_t ln_concat_move(const ln_call *c, uint32_t i, ln_move *m)
 {
-    ln_move m;
     size_t dims[4];
     const uint32_t axis = axis_of(c) + ln_four_dims(&c->out, dims);
+    ln_four_steps(dims, m->ys);
+    ln_four_dims(&c->in[i], m->n);
+    ln_four_steps(m->n, m->xs);
+    return m->n[axis] * m->ys[axis];
+}
+
+void ln_concat_run(const ln_call *c)
+{
     float *y = c->y;
-    ln_four_steps(dims, m.ys);
-    for (int i = 0; i < 2; i++) {
-        ln_four_dims(&c->in[i], m.n);
-        ln_four_steps(m.n, m.xs);
+    for (uint32_t i = 0; i < 2; i++) {
+        ln_move m;
+        const size_t next = ln_concat_move(c, i, &m);
         ln_move_values(&m, c->x[i], y);
-        y += m.n[axis] * m.ys[axis];
+        y += next;
     }
 }
 

@@ -7,7 +7,11 @@
 #include "ln_panels.h"
 #include "ln_shapes.h"
 
+#ifdef LN_SMALL
+enum { ZERO_COUNT = 16 };
+#else
 enum { ZERO_COUNT = 128 };
+#endif
 static const float ZEROS[ZERO_COUNT];
 
 static void decode(const ln_call *c, ln_conv2d_attrs *a, ln_window *g)

@@ -23,7 +23,9 @@ ln_status ln_depthwise_conv2d_check(const ln_call *c)
     float alpha;
     const ln_window g = decode(c, &alpha);
     if (!ln_window_holds(c, &g) || c->out.dims[2] != c->in[0].dims[2]) return LN_BAD_SHAPE;
-    return ln_check_rest(c, ln_panels_bytes(c->in[0].dims[2], (uint64_t)(g.kh * g.kw), c->op.weight_dtype));
+    const uint32_t C = c->in[0].dims[2], taps = (uint32_t)(g.kh * g.kw);
+    if (ln_is_i8(c)) return ln_check_rest(c, ((uint64_t)C + 3) / 4 * 4 * (8 + (uint64_t)taps));
+    return ln_check_rest(c, ln_panels_bytes(C, taps, c->op.weight_dtype));
 }
 
 typedef struct block { /* the taps u0 <= u < u1, v0 <= v < v1 of one panel */

@@ -3,7 +3,7 @@
 #include "ln_lanes.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_MUL
+#ifdef LN_WITH_MUL
 
 static size_t channels(const ln_call *c)
 {

@@ -4,7 +4,7 @@
 #include "ln_math.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_PRELU
+#ifdef LN_WITH_PRELU
 
 ln_status ln_prelu_check(const ln_call *c)
 {

@@ -3,7 +3,7 @@
 #include "ln_cold.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_RESHAPE
+#ifdef LN_WITH_RESHAPE
 
 ln_status ln_reshape_check(const ln_call *c)
 {

@@ -3,11 +3,11 @@
  * nearest: the value at p rounded; bilinear: between the two around p, which is held inside the image.
  * x (H,W,C)  y (Ho,Wo,C), sides below 2^16   Cost 4 Ho*Wo*C multiplications. y may not overlap x. */
 #include "ln_lanes.h"
+#include "ln_resize.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_RESIZE
+#ifdef LN_WITH_RESIZE
 
-enum { NEAREST = 0 };                          /* mode */
 enum { HALF_PIXEL = 0, ASYMMETRIC = 1 };       /* coordinates */
 enum { FLOOR = 0, HALF_DOWN = 1, HALF_UP = 2 }; /* rounding */
 
@@ -27,16 +27,10 @@ static int64_t floor_of(int64_t p, int64_t d) /* d > 0 */
     return p >= 0 ? p / d : -((d - 1 - p) / d);
 }
 
-/* Where one target looks: j, and for bilinear the share f of j + next. */
-typedef struct tap {
-    size_t j, next;
-    float f;
-} tap;
-
-static tap look(const ln_resize_attrs *a, int64_t i, int64_t n, int64_t m)
+ln_resize_tap ln_resize_look(const ln_resize_attrs *a, int64_t i, int64_t n, int64_t m)
 {
     int64_t p, d;
-    tap t = {0, 0, 0.0f};
+    ln_resize_tap t = {0, 0, 0, 1};
     if (a->coordinates == HALF_PIXEL) {
         p = (2 * i + 1) * n - m;
         d = 2 * m;
@@ -47,7 +41,7 @@ static tap look(const ln_resize_attrs *a, int64_t i, int64_t n, int64_t m)
         p = i * (n - 1);
         d = m > 1 ? m - 1 : 1;
     }
-    if (a->mode == NEAREST) {
+    if (a->mode == LN_RESIZE_NEAREST) {
         int64_t j = a->rounding == FLOOR       ? floor_of(p, d)
                     : a->rounding == HALF_DOWN ? -floor_of(d - 2 * p, 2 * d)
                     : a->rounding == HALF_UP   ? floor_of(2 * p + d, 2 * d)
@@ -59,7 +53,8 @@ static tap look(const ln_resize_attrs *a, int64_t i, int64_t n, int64_t m)
     if (p > (n - 1) * d) p = (n - 1) * d;
     t.j = (size_t)(p / d);
     t.next = (int64_t)t.j + 1 < n ? 1 : 0;
-    t.f = (float)(p % d) / (float)d;
+    t.f = (uint32_t)(p % d);
+    t.d = (uint32_t)d;
     return t;
 }
 
@@ -84,13 +79,14 @@ void ln_resize_run(const ln_call *c)
     const size_t W = c->in[0].dims[1], C = c->in[0].dims[2];
     float *y = c->y;
     for (int32_t i = 0; i < a.size[0]; i++) {
-        const tap u = look(&a, i, c->in[0].dims[0], a.size[0]);
+        const ln_resize_tap u = ln_resize_look(&a, i, c->in[0].dims[0], a.size[0]);
         for (int32_t j = 0; j < a.size[1]; j++, y += C) {
-            const tap v = look(&a, j, c->in[0].dims[1], a.size[1]);
+            const ln_resize_tap v = ln_resize_look(&a, j, c->in[0].dims[1], a.size[1]);
+            const float fu = (float)u.f / (float)u.d, fv = (float)v.f / (float)v.d;
             const float *near = c->x[0] + (u.j * W + v.j) * C;
             const float *const x[4] = {near, near + u.next * W * C, near + v.next * C, near + (u.next * W + v.next) * C};
-            const float share[4] = {(1.0f - u.f) * (1.0f - v.f), u.f * (1.0f - v.f), (1.0f - u.f) * v.f, u.f * v.f};
-            if (a.mode == NEAREST)
+            const float share[4] = {(1.0f - fu) * (1.0f - fv), fu * (1.0f - fv), (1.0f - fu) * fv, fu * fv};
+            if (a.mode == LN_RESIZE_NEAREST)
                 for (size_t k = 0; k < C; k++) y[k] = near[k];
             else
                 mix(y, x, share, C);

@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_SLICE
+#ifdef LN_WITH_SLICE
 
 ln_status ln_slice_check(const ln_call *c)
 {
@@ -18,19 +18,25 @@ ln_status ln_slice_check(const ln_call *c)
     return ln_check_rest(c, 0);
 }
 
-void ln_slice_run(const ln_call *c)
+size_t ln_slice_move(const ln_call *c, ln_move *m)
 {
     ln_slice_attrs a;
     ln_slice_decode(c->op.attrs, &a);
-    ln_move m;
     size_t dims[4];
     const uint32_t axis = (uint32_t)a.axis + ln_four_dims(&c->in[0], dims);
-    ln_four_steps(dims, m.xs);
-    ln_four_dims(&c->out, m.n);
-    ln_four_steps(m.n, m.ys);
-    const float *x = c->x[0] + (size_t)a.begin * m.xs[axis];
-    m.xs[axis] *= (size_t)a.step;
-    ln_move_values(&m, x, c->y);
+    ln_four_steps(dims, m->xs);
+    ln_four_dims(&c->out, m->n);
+    ln_four_steps(m->n, m->ys);
+    const size_t first = (size_t)a.begin * m->xs[axis];
+    m->xs[axis] *= (size_t)a.step;
+    return first;
+}
+
+void ln_slice_run(const ln_call *c)
+{
+    ln_move m;
+    const size_t first = ln_slice_move(c, &m);
+    ln_move_values(&m, c->x[0] + first, c->y);
 }
 
 uint64_t ln_slice_macs(const ln_call *c)

@@ -4,7 +4,7 @@
 #include "ln_move.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_TRANSPOSE
+#ifdef LN_WITH_TRANSPOSE
 
 ln_status ln_transpose_check(const ln_call *c)
 {
@@ -19,17 +19,22 @@ ln_status ln_transpose_check(const ln_call *c)
     return seen == 15 ? ln_check_rest(c, 0) : LN_BAD_SHAPE;
 }
 
-void ln_transpose_run(const ln_call *c)
+void ln_transpose_move(const ln_call *c, ln_move *m)
 {
     ln_transpose_attrs a;
     ln_transpose_decode(c->op.attrs, &a);
-    ln_move m;
     size_t dims[4], steps[4];
     const uint32_t front = ln_four_dims(&c->in[0], dims);
     ln_four_steps(dims, steps);
-    ln_four_dims(&c->out, m.n);
-    ln_four_steps(m.n, m.ys);
-    for (uint32_t k = 0; k < 4; k++) m.xs[k] = k < front ? 0 : steps[(uint32_t)a.axes[k - front] + front];
+    ln_four_dims(&c->out, m->n);
+    ln_four_steps(m->n, m->ys);
+    for (uint32_t k = 0; k < 4; k++) m->xs[k] = k < front ? 0 : steps[(uint32_t)a.axes[k - front] + front];
+}
+
+void ln_transpose_run(const ln_call *c)
+{
+    ln_move m;
+    ln_transpose_move(c, &m);
     ln_move_values(&m, c->x[0], c->y);
 }
 

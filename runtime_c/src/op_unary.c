@@ -4,13 +4,13 @@
 #include "ln_math.h"
 #include "ln_shapes.h"
 
-#ifndef LN_WITHOUT_UNARY
+#ifdef LN_WITH_UNARY
 
 enum { EXP = 0, SQRT = 1 }; /* function */
 
 ln_status ln_unary_check(const ln_call *c)
 {
-    return ln_same_shape(&c->in[0], &c->out) ? ln_check_rest(c, 0) : LN_BAD_SHAPE;
+    return ln_same_shape(&c->in[0], &c->out) ? ln_check_rest(c, ln_is_i8(c) ? 256 : 0) : LN_BAD_SHAPE;
 }
 
 void ln_unary_run(const ln_call *c)

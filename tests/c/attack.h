@@ -39,7 +39,7 @@ static void *exactly(size_t bytes) /* so that one byte too far is seen */
 /* After each operator, what is dead by the plan is overwritten: every byte of the arena that belongs to no tensor which
  * a later operator reads. A kernel that leaves something there for another, or reads what nobody wrote, gives other
  * results than on an arena full of NaN. */
-static volatile float read_values; /* keeps the reads */
+static volatile unsigned read_values; /* keeps the reads */
 
 typedef struct poison {
     const ln_model *m;
@@ -47,13 +47,13 @@ typedef struct poison {
     size_t bytes;
 } poison;
 
-static int poison_dead(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const float *data)
+static int poison_dead(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const void *data)
 {
     const poison *p = user;
-    float sum = 0.0f;
+    unsigned sum = 0;
 
     (void)op;
-    for (uint32_t k = 0; k < y->elements; k++) sum += data[k]; /* all of it can be read */
+    for (uint32_t k = 0; k < y->bytes; k++) sum += ((const unsigned char *)data)[k]; /* all of it can be read */
     read_values = sum;
     if (p->alive == NULL) return 0;
     memset(p->alive, 0, p->bytes);
@@ -75,19 +75,25 @@ static void use(ln_model *m)
 
     for (uint32_t i = 0; i < m->op_count; i++) macs += ln_op_macs(m, i);
     if (x_n > LARGEST || y_n > LARGEST || arena_n > 4 * (size_t)LARGEST || macs > (uint64_t)LARGEST * 8) return;
+    const size_t y_bytes = ln_output_bytes(m);
     const int cheap = (uint64_t)arena_n * m->op_count < LARGEST;
-    float *x = exactly(4 * x_n), *y = exactly(4 * y_n), *again = exactly(4 * y_n);
+    void *x = exactly(ln_input_bytes(m));
+    unsigned char *y = exactly(y_bytes), *again = exactly(y_bytes);
+    float *values = exactly(4 * (x_n > y_n ? x_n : y_n));
     poison p = {m, exactly(arena_n), cheap ? exactly(arena_n) : NULL, arena_n};
 
-    for (size_t i = 0; i < x_n; i++) x[i] = (float)(i % 7) - 3.0f;
-    memset(y, 0xFF, 4 * y_n);
-    memset(again, 0xA5, 4 * y_n);
+    for (size_t i = 0; i < x_n; i++) values[i] = (float)(i % 7) - 3.0f;
+    if (ln_quantize_input(m, values, x) != LN_OK || ln_check_input(m, x) != LN_OK) abort();
+    memset(y, 0xFF, y_bytes);
+    memset(again, 0xFF, y_bytes); /* between outputs nothing is written */
     memset(p.arena, 0xFF, arena_n);
     if (ln_run(m, p.arena, arena_n, x, y) != LN_OK) abort();
     memset(p.arena, 0xA5, arena_n);
     if (ln_run_each(m, p.arena, arena_n, x, again, poison_dead, &p) != LN_OK) abort();
-    if (memcmp(y, again, 4 * y_n) != 0) abort();
+    if (memcmp(y, again, y_bytes) != 0) abort();
     ln_selftest(m, p.arena, arena_n, x, y);
+    if (ln_dequantize_output(m, y, values) != LN_OK) abort();
+    free(values);
     free(x);
     free(y);
     free(again);
@@ -137,7 +143,7 @@ static ln_status attack(const unsigned char *b, size_t len, char *text, size_t c
 #ifdef ATTACK_FAST
         use_fast(&m);
 #endif
-    } else if (ln_run(&m, text, cap, (const float *)b, (float *)copy) != s) {
+    } else if (ln_run(&m, text, cap, b, copy) != s) {
         abort();
     }
     free(copy);

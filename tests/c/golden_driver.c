@@ -17,7 +17,7 @@ static void *aligned(size_t bytes)
     return p;
 }
 
-static void test(const char *path, ln_model *m, float *x, float *y)
+static void test(const char *path, ln_model *m, void *x, void *y)
 {
     void *arena = aligned(ln_arena_bytes(m));
     char why[512];
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
         ln_file file;
         ln_model m;
         if (ln_file_open(&file, argv[i]) != LN_OK || ln_open(&m, file.bytes, file.len) != LN_OK) return 2;
-        float *x = aligned(4 * ln_input_elements(&m)), *y = aligned(4 * ln_output_elements(&m));
+        void *x = aligned(ln_input_bytes(&m)), *y = aligned(ln_output_bytes(&m));
         test(argv[i], &m, x, y);
         const size_t bytes = ln_fast_bytes(&m, LN_KERNELS_BEST);
         void *memory = aligned(bytes);

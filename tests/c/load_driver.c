@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     }
     const size_t arena_bytes = ln_arena_bytes(&m);
     void *arena = malloc(arena_bytes ? arena_bytes : 1);
-    float *x = calloc(ln_input_elements(&m), sizeof(float)), *y = calloc(ln_output_elements(&m), sizeof(float));
+    void *x = calloc(ln_input_bytes(&m), 1), *y = calloc(ln_output_bytes(&m), 1);
     if (arena == NULL || x == NULL || y == NULL || ln_run(&m, arena, arena_bytes, x, y) != LN_OK) return 1;
     printf("%.0f %ld %zu %zu\n", best, resident() - before, file.len, arena_bytes);
     free(arena);

@@ -117,7 +117,7 @@ static void selftest(unsigned char *b, size_t len, size_t at, int flip)
     ln_model m;
 
     if (ln_open(&m, b, len) != LN_OK) exit(7);
-    float *x = exactly(4 * ln_input_elements(&m)), *y = exactly(4 * ln_output_elements(&m));
+    void *x = exactly(ln_input_bytes(&m)), *y = exactly(ln_output_bytes(&m));
     void *arena = exactly(ln_arena_bytes(&m));
     if (at < len) b[at] ^= (unsigned char)flip;
     const ln_status s = ln_selftest(&m, arena, ln_arena_bytes(&m), x, y);
@@ -160,19 +160,19 @@ static void run(const unsigned char *b, size_t len)
     ln_model m;
 
     if (ln_open(&m, b, len) != LN_OK) exit(7);
-    const size_t x_n = ln_input_elements(&m), y_n = ln_output_elements(&m);
-    float *x = exactly(4 * x_n), *y = exactly(4 * y_n);
+    const size_t x_n = ln_input_bytes(&m), y_n = ln_output_bytes(&m);
+    void *x = exactly(x_n), *y = exactly(y_n);
     void *arena = exactly(ln_arena_bytes(&m));
-    while (fread(x, 4, x_n, stdin) == x_n) {
+    while (fread(x, 1, x_n, stdin) == x_n) {
         if (ln_run(&m, arena, ln_arena_bytes(&m), x, y) != LN_OK) exit(7);
-        fwrite(y, 4, y_n, stdout);
+        fwrite(y, 1, y_n, stdout);
     }
     free(x);
     free(y);
     free(arena);
 }
 
-static int stop(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const float *data)
+static int stop(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const void *data)
 {
     (void)user;
     (void)op;

@@ -1,7 +1,7 @@
 /* Runs models for tests/test_c_ops.py:  ops_driver JOBS RESULTS [KERNELS CHOICE]
  *
- * JOBS     for each: u32 bytes of the .bin, the .bin, u32 floats of the input, the input
- * RESULTS  for each: u32 status, u32 record at fault, u32 operators, their u64 multiply-accumulates, u32 floats of
+ * JOBS     for each: u32 bytes of the .bin, the .bin, u32 bytes of the input, the input
+ * RESULTS  for each: u32 status, u32 record at fault, u32 operators, their u64 multiply-accumulates, u32 bytes of
  *          the output, the output
  * Every buffer is a block of exactly its size, so that the address sanitizer sees the first byte too far. A model of
  * one operator is also run by itself, its weights copied to a block of their own: the output must not change.
@@ -47,7 +47,7 @@ static void put(const void *p, size_t bytes)
 }
 
 #ifdef LN_TEST_FAST
-static int ignore(void *user, uint32_t i, const ln_op *op, const ln_tensor *t, const float *y)
+static int ignore(void *user, uint32_t i, const ln_op *op, const ln_tensor *t, const void *y)
 {
     (void)user, (void)i, (void)op, (void)t, (void)y;
     return 0;
@@ -62,11 +62,10 @@ static void *prepare(ln_model *m, int kernels, int choice)
     return memory;
 }
 
-static void run_each(const ln_model *m, const float *in, const float *want)
+static void run_each(const ln_model *m, const void *in, const void *want)
 {
-    const size_t bytes = 4 * ln_output_elements(m);
-    void *arena = aligned(16, ln_arena_bytes(m));
-    float *out = block(bytes);
+    const size_t bytes = ln_output_bytes(m);
+    void *arena = aligned(16, ln_arena_bytes(m)), *out = block(bytes);
     memset(arena, 0xFF, ln_arena_bytes(m)); /* NaN */
     memset(out, 0xFF, bytes);
     if (ln_run_each(m, arena, ln_arena_bytes(m), in, out, ignore, NULL) != LN_OK || memcmp(out, want, bytes) != 0) {
@@ -79,22 +78,18 @@ static void run_each(const ln_model *m, const float *in, const float *want)
 
 #else
 
-static void run_alone(const ln_model *m, const float *in, const float *want)
+static void run_alone(const ln_model *m, const void *in, const void *want)
 {
     ln_call c;
     ln_load_call(m, 0, &c);
-    float *x = block(c.in[0].bytes), *y = block(c.out.bytes);
+    uint8_t *x = block(c.in[0].bytes), *y = block(c.out.bytes);
     uint8_t *w = block(c.op.weights_bytes);
     memcpy(x, in, c.in[0].bytes);
     if (c.op.weights_bytes) memcpy(w, c.w, c.op.weights_bytes);
-    c.x[0] = x;
-    c.y = y;
-    c.w = w;
-    switch (c.op.id) {
-#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
-    case id: ln_##name##_run(&c); break;
-#include "ln_ops.def"
-    }
+    const ln_places at = {x, NULL, y};
+    ln_set_places(m, &c, &at);
+    if (c.op.weights_bytes) c.w = w;
+    ln_run_op(&c);
     if (memcmp(y, want, c.out.bytes) != 0) {
         fprintf(stderr, "%s gives other values by itself\n", ln_op_name(c.op.id));
         exit(3);
@@ -114,15 +109,13 @@ int main(int argc, char **argv)
         uint32_t n;
         if (fread(&n, 1, 4, jobs) != 4) return 2;
         /* in and out start where a caller's array may: at a multiple of 4, of no more, and nothing lies behind them */
-        uint8_t *in_block = block(4 * (size_t)n + 4);
-        float *in = (float *)(void *)(in_block + 4);
-        if (fread(in, 4, n, jobs) != n) return 2;
+        uint8_t *in_block = block((size_t)n + 4), *in = in_block + 4;
+        if (fread(in, 1, n, jobs) != n) return 2;
         ln_model m;
         uint32_t status = ln_open(&m, bin, bytes), record = (uint32_t)m.record, ops = 0, outputs = 0;
-        float *out = NULL;
-        uint8_t *out_block = NULL;
+        uint8_t *out_block = NULL, *out = NULL;
         if (status == LN_OK) {
-            if (ln_input_elements(&m) != n) return 2;
+            if (ln_input_bytes(&m) != n) return 2;
 #ifdef LN_TEST_FAST
             if (argc != 5) return 2;
             void *memory = prepare(&m, atoi(argv[3]), atoi(argv[4]));
@@ -130,9 +123,10 @@ int main(int argc, char **argv)
             void *arena = aligned(16, ln_arena_bytes(&m));
             memset(arena, 0xFF, ln_arena_bytes(&m)); /* NaN: whatever is read must have been written */
             ops = m.op_count;
-            outputs = (uint32_t)ln_output_elements(&m);
-            out_block = block(4 * (size_t)outputs + 4);
-            out = (float *)(void *)(out_block + 4);
+            outputs = (uint32_t)ln_output_bytes(&m);
+            out_block = block((size_t)outputs + 4);
+            out = out_block + 4;
+            memset(out, 0xFF, outputs);
             status = ln_run(&m, arena, ln_arena_bytes(&m), in, out);
 #ifdef LN_TEST_FAST
             run_each(&m, in, out);
@@ -150,7 +144,7 @@ int main(int argc, char **argv)
             put(&macs, 8);
         }
         put(&outputs, 4);
-        put(out, 4 * (size_t)outputs);
+        put(out, outputs);
         free(out_block);
         free(in_block);
         free(bin);

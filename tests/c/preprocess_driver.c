@@ -11,6 +11,7 @@
 /* A model that is nothing but an input and its preprocessing. */
 static ln_tensor input;
 static ln_preprocessing rules;
+static uint8_t header[128]; /* with these rules */
 
 void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
 {
@@ -19,10 +20,16 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
     *tensor = input;
 }
 
-void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
+static void put_rules(const ln_preprocessing *p)
 {
-    (void)m;
-    *p = rules;
+    rules = *p;
+    header[96] = p->resize;
+    header[97] = p->fit;
+    header[98] = p->color;
+    header[99] = p->invert;
+    header[124] = p->pad;
+    memcpy(header + 100, p->mean, 12);
+    memcpy(header + 112, p->std, 12);
 }
 
 static void *exactly(size_t bytes)
@@ -40,6 +47,7 @@ static void check_whole(const uint8_t *pixels, uint32_t height, uint32_t width, 
     ln_model m;
 
     memset(&m, 0, sizeof m);
+    m.bin = header;
     m.len = 1; /* open, as far as ln_preprocess asks */
     ln_normalize(&rules, frame, input.elements, want);
     if (ln_preprocess(&m, pixels, height, width, layout, x) != LN_OK || memcmp(x, want, bytes) != 0) abort();
@@ -70,7 +78,7 @@ int main(void)
             const ln_tensor t = {LN_F32, 3, 1, 0, {v[8], v[9], channels, 0}, (uint32_t)frame_bytes,
                                  (uint32_t)(4 * frame_bytes), 0, 0, 0, 1.0f, 0};
             input = t;
-            rules = p;
+            put_rules(&p);
             check_whole(pixels, v[6], v[7], (int)v[5], frame);
             fwrite(frame, 1, frame_bytes, stdout);
         }

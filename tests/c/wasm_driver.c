@@ -35,14 +35,14 @@ EXPORT(macs) double macs(uint32_t i)
     return (double)ln_op_macs(&model, i);
 }
 
-EXPORT(inputs) uint32_t inputs(void)
+EXPORT(inputs) uint32_t inputs(void) /* bytes */
 {
-    return (uint32_t)ln_input_elements(&model);
+    return (uint32_t)ln_input_bytes(&model);
 }
 
 EXPORT(outputs) uint32_t outputs(void)
 {
-    return (uint32_t)ln_output_elements(&model);
+    return (uint32_t)ln_output_bytes(&model);
 }
 
 EXPORT(arena_bytes) uint32_t arena_bytes(void)
@@ -50,23 +50,23 @@ EXPORT(arena_bytes) uint32_t arena_bytes(void)
     return (uint32_t)ln_arena_bytes(&model);
 }
 
-EXPORT(run) uint32_t run(void *arena, const float *in, float *out)
+EXPORT(run) uint32_t run(void *arena, const void *in, void *out)
 {
     return ln_run(&model, arena, ln_arena_bytes(&model), in, out);
 }
 
-static int ignore(void *user, uint32_t i, const ln_op *op, const ln_tensor *t, const float *y)
+static int ignore(void *user, uint32_t i, const ln_op *op, const ln_tensor *t, const void *y)
 {
     (void)user, (void)i, (void)op, (void)t, (void)y;
     return 0;
 }
 
-EXPORT(run_each) uint32_t run_each(void *arena, const float *in, float *out) /* nothing is joined */
+EXPORT(run_each) uint32_t run_each(void *arena, const void *in, void *out) /* nothing is joined */
 {
     return ln_run_each(&model, arena, ln_arena_bytes(&model), in, out, ignore, NULL);
 }
 
-EXPORT(selftest) uint32_t selftest(void *arena, float *in, float *out) /* LN_OK also where there is nothing to test */
+EXPORT(selftest) uint32_t selftest(void *arena, void *in, void *out) /* LN_OK also where there is nothing to test */
 {
     const ln_status s = ln_selftest(&model, arena, ln_arena_bytes(&model), in, out);
     return s == LN_NO_GOLDEN ? LN_OK : s;

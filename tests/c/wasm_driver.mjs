@@ -33,8 +33,8 @@ for (let at = 0; at < given.length; ) {
   const bin = put(given.subarray(at + 4, at + 4 + bytes));
   at += 4 + bytes;
   const n = given.readUInt32LE(at);
-  const x = put(given.subarray(at + 4, at + 4 + 4 * n), 4);
-  at += 4 + 4 * n;
+  const x = put(given.subarray(at + 4, at + 4 + n), 4);
+  at += 4 + n;
   let status = c.open_model(bin, bytes), y = Buffer.alloc(0), operators = 0;
   if (status === 0) {
     if (c.inputs() !== n) throw new Error("the input has another size");
@@ -43,7 +43,7 @@ for (let at = 0; at < given.length; ) {
       if (size === 0 || c.prepare(Number(kernels), Number(choice), take(size), size)) throw new Error("not prepared");
     }
     operators = c.operators();
-    const size = 4 * c.outputs();
+    const size = c.outputs();
     const once = (how) => {
       const arena = take(c.arena_bytes()), out = take(size + 4) + 4;
       status = how(arena, x, out);
@@ -51,14 +51,14 @@ for (let at = 0; at < given.length; ) {
     };
     y = once(c.run);
     if (!once(c.run_each).equals(y)) throw new Error("operators one by one give other values");
-    const test = c.selftest(take(c.arena_bytes()), take(4 * n), take(size));
+    const test = c.selftest(take(c.arena_bytes()), take(n), take(size));
     if (test) throw new Error(`the self-test ends with status ${test}`);
   }
   word(status);
   word(c.record());
   word(operators);
   for (let i = 0; i < operators; i++) found.push(Buffer.from(new BigUint64Array([BigInt(c.macs(i))]).buffer));
-  word(y.length / 4);
+  word(y.length);
   found.push(y);
 }
 writeFileSync(results, Buffer.concat(found));

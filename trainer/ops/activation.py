@@ -3,7 +3,16 @@
 from . import activations as act
 from .spec import Op
 
-OP = Op("activation", id=14, summary="y = act(x)", activation=True, inplace=("x",), backward_inplace=True)
+OP = Op(
+    "activation",
+    id=14,
+    summary="y = act(x)",
+    activation=True,
+    inplace=("x",),
+    backward_inplace=True,
+    int8=(),
+    int8_layout="table",
+)
 
 
 def out_shape(a, x):

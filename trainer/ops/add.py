@@ -12,6 +12,7 @@ OP = Op(
     activation=True,
     inplace=("x", "x2"),
     backward_inplace=True,
+    int8=("bounds", "shift", "m1", "m2"),
 )
 
 

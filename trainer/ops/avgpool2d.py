@@ -15,6 +15,7 @@ OP = Op(
         PADDING,
         Attr("count_include_pad", "u8", 0, 1, 1, doc="1: divide by all taps; 0: by the taps inside the image"),
     ),
+    int8=("same",),
 )
 
 

@@ -31,6 +31,8 @@ OP = Op(
     inplace=("x",),
     backward_inplace=True,
     layout="vectors",
+    int8=("bounds", "shift"),
+    int8_layout="vectors8",
 )
 
 

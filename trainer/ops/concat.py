@@ -11,6 +11,7 @@ OP = Op(
     attrs=(Attr("axis", "u8", 0, 3, 0, doc="the axis they are joined along, counted without the batch"),),
     inputs=("x", "x2"),
     imported=True,
+    int8=("bounds", "shift", "m1", "m2"),
 )
 
 

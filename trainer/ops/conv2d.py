@@ -34,6 +34,8 @@ OP = Op(
     activation=True,
     layout="panels",
     inferred=(("in_channels", -1),),
+    int8=("bounds",),
+    int8_layout="panels8",
 )
 
 

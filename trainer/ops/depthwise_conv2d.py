@@ -23,6 +23,8 @@ OP = Op(
     activation=True,
     layout="depthwise",
     inferred=(("in_channels", -1), ("out_channels", -1)),
+    int8=("bounds",),
+    int8_layout="depthwise8",
 )
 
 

@@ -26,6 +26,8 @@ OP = Op(
     ),
     activation=True,
     layout="panels",
+    int8=("bounds",),
+    int8_layout="panels8",
 )
 
 
@@ -38,19 +40,19 @@ def macs(a, x, y):
     return int(np.prod(x[:2])) * int(np.prod(y))
 
 
-def _rows(a, x):
+def pixel_rows(a, x):
     """(N,C,P), or (N,1,P) with the channels summed."""
     flat = x.reshape(len(x), -1, x.shape[-1])
     return flat.transpose(0, 2, 1) if a.keep_channels else flat.sum(-1)[:, None]
 
 
 def forward(a, x, weight):  # x (N,H,W,C)  weight (H*W,E)  ->  (N,E) or (N,C*E)
-    return act.apply(a.activation, (_rows(a, x) @ weight).reshape(len(x), -1), a.alpha)
+    return act.apply(a.activation, (pixel_rows(a, x) @ weight).reshape(len(x), -1), a.alpha)
 
 
 def backward(a, dy, x, weight, y):
     dh = act.backward_from_output(a.activation, dy, y, a.alpha).reshape(len(x), -1, a.embed_dim)
-    rows = _rows(a, x)
+    rows = pixel_rows(a, x)
     dw = rows.reshape(-1, rows.shape[-1]).T @ dh.reshape(-1, a.embed_dim)
     dpixels = (dh @ weight.T).transpose(0, 2, 1)  # (N,P,C), or (N,P,1) for all channels alike
     dx = np.broadcast_to(dpixels, (len(x), rows.shape[-1], x.shape[-1]))

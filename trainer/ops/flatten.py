@@ -4,7 +4,14 @@ import numpy as np
 
 from .spec import Op
 
-OP = Op("flatten", id=7, summary="y = x as one row, row by row, channels innermost", view=True, tolerance=(0.0, 0.0))
+OP = Op(
+    "flatten",
+    id=7,
+    summary="y = x as one row, row by row, channels innermost",
+    view=True,
+    tolerance=(0.0, 0.0),
+    int8=("same",),
+)
 
 
 def out_shape(a, x):

@@ -4,7 +4,7 @@ import numpy as np
 
 from .spec import Op, image
 
-OP = Op("global_avg_pool", id=6, summary="y[c] = mean_ij x[i,j,c]")
+OP = Op("global_avg_pool", id=6, summary="y[c] = mean_ij x[i,j,c]", int8=("bounds", "requant"))
 
 
 def out_shape(a, x):

@@ -17,6 +17,8 @@ OP = Op(
     activation=True,
     layout="panels",
     inferred=(("in_features", -1),),
+    int8=("bounds",),
+    int8_layout="panels8",
 )
 
 

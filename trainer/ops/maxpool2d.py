@@ -12,6 +12,7 @@ OP = Op(
     attrs=(KERNEL, POOL_STRIDE, PADDING),
     aux=(Aux("index", "u8", lambda a, x, y: y),),
     tolerance=(0.0, 0.0),
+    int8=("same",),
 )
 
 

@@ -9,6 +9,7 @@ OP = Op(
     inputs=("x", "x2"),
     inplace=("x", "x2"),
     imported=True,
+    int8=("bounds", "requant"),
 )
 
 
@@ -22,20 +23,20 @@ def macs(a, x, y):
     return 0
 
 
-def _over(x, x2):
+def over(x, x2):
     """x2 (N,C) beside x (N,..,C)."""
     return x2 if x2.ndim == x.ndim else x2.reshape(len(x2), *[1] * (x.ndim - 2), -1)
 
 
 def forward(a, x, x2):
-    return x * _over(x, x2)
+    return x * over(x, x2)
 
 
 def backward(a, dy, x, x2):
     dx2 = dy * x
     if x2.ndim != x.ndim:
         dx2 = dx2.sum(tuple(range(1, x.ndim - 1)))
-    return {"x": dy * _over(x, x2), "x2": dx2}
+    return {"x": dy * over(x, x2), "x2": dx2}
 
 
 CASES = [{"x": (1,)}, {"x": (17,)}, {"x": (3, 16)}, {"x": (4, 3, 5)}]

@@ -17,6 +17,7 @@ OP = Op(
     ),
     imported=True,
     tolerance=(0.0, 0.0),
+    int8=("same", "border"),
 )
 
 

@@ -12,6 +12,8 @@ OP = Op(
     inplace=("x",),
     layout="vectors",
     imported=True,
+    int8=("bounds", "shift", "m1"),
+    int8_layout="vectors8",
 )
 
 

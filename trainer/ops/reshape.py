@@ -12,6 +12,7 @@ OP = Op(
     view=True,
     imported=True,
     tolerance=(0.0, 0.0),
+    int8=("same",),
 )
 
 

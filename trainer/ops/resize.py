@@ -24,6 +24,7 @@ OP = Op(
     ),
     imported=True,
     tolerance=(1e-6, 1e-6),
+    int8=("same",),
 )
 
 

@@ -10,6 +10,8 @@ OP = Op(
     summary="y[..,c] = e^(x[..,c]-m) / sum_c e^(x[..,c]-m), m = max_c x",
     inplace=("x",),
     backward_inplace=True,
+    int8=(),
+    int8_layout="exponentials",
 )
 
 

@@ -99,6 +99,9 @@ class Op:
     imported: bool = False  # made by importers alone: files have it, no blueprint does
     fused: bool = False  # made by fuse.py alone: no blueprint has it, no file, no C code; its id is below 0
     layout: str = "none"  # how the exporter lays out the weights: none, panels, depthwise, vectors
+    int8: tuple[str, ...] | None = None  # has an int8 form; what that takes from its record (gen_ops.INT8_FIELDS)
+    int8_layout: str = "-"  # how the int8 form lays out its weights, in the words of FORMAT.md
+    crosses: bool = False  # from one element type to the other: quantize, dequantize
     inferred: tuple[tuple[str, int], ...] = ()  # blueprint keys checked against an axis of x: ("in_features", -1)
     tolerance: tuple[float, float] = (1e-5, 1e-5)  # (absolute, relative) against the float64 definition
 

@@ -11,6 +11,7 @@ OP = Op(
     attrs=(Attr("axes", "u8", 0, 3, count=4, doc="axis of x that becomes axis k of y; k itself beyond the rank"),),
     imported=True,
     tolerance=(0.0, 0.0),
+    int8=("same",),
 )
 
 

@@ -13,6 +13,8 @@ OP = Op(
     attrs=(Attr("function", "u8", 0, 2, 0, doc="0 e^x, 1 root of max(x, 0), 2 1 / x"),),
     inplace=("x",),
     imported=True,
+    int8=(),
+    int8_layout="table",
 )
 
 

@@ -1,12 +1,11 @@
 // The page: a model, something it looks at, and what it says.
 import { LiteNet } from "../litenet.js";
-import { classMap } from "./inside.js";
-import * as maps from "./maps.js";
 import { Paper } from "./paper.js";
-import * as steps from "./steps.js";
 
 const at = (id) => document.getElementById(id);
+performance.mark("code");
 let model = null;
+let inside, maps, steps; // modules that come after the first answer
 let source = null; // a picture or video other than the paper
 let traced = null;
 let step = 0;
@@ -35,18 +34,44 @@ function look() {
     const given = model.info.picture ? source ?? paper.canvas : new Float32Array(model.info.inputElements);
     const answer = model.predict(given, { top: 10 });
     tell(answer);
-    const start = performance.now();
-    traced = model.trace(given);
-    maps.draw(at("maps"), traced);
-    if (performance.now() - start < 100 || !filming) walk();
-    heat(answer);
     trouble("");
+    if (steps) within(given, answer);
   } catch (error) {
     trouble(error.message);
   }
 }
 
+// The layers of the last answer: at once where that is quick, else when there is time, so that a pen never waits.
+const QUICK = 12; // milliseconds
+let took = 0;
+let latest = null; // what is to be shown
+let waiting = 0;
+
+function within(given, answer) {
+  latest = { given, answer };
+  if (took <= QUICK) return showWithin();
+  at("maps").setAttribute("aria-busy", "true");
+  waiting ||= setTimeout(showWithin, Math.min(2 * took, 300));
+}
+
+function showWithin() {
+  stopWaiting();
+  const start = performance.now();
+  traced = model.trace(latest.given);
+  maps.draw(at("maps"), traced);
+  if (took < 100 || !filming) walk();
+  heat(latest.answer);
+  took = performance.now() - start;
+}
+
+function stopWaiting() {
+  clearTimeout(waiting);
+  waiting = 0;
+  at("maps").setAttribute("aria-busy", "false");
+}
+
 function rest() {
+  stopWaiting();
   at("answer").textContent = "Draw something.";
   at("scores").replaceChildren();
   at("maps").replaceChildren();
@@ -62,6 +87,7 @@ function tell(answer) {
       ? Array.from(answer.values.slice(0, 4), (v) => v.toPrecision(4)).join("  ")
       : Object.keys(answer.outputs).join(", ");
   if (at("answer").textContent !== text) at("answer").textContent = text;
+  performance.mark("answer");
   at("timing").textContent = `${answer.milliseconds.toFixed(2)} ms from picture to answer, ${model.info.kernels} kernels`;
   const rows = (answer.top ?? []).map(({ label, probability }) => {
     const row = document.createElement("li");
@@ -78,7 +104,7 @@ function tell(answer) {
 }
 
 function walk() {
-  if (!traced) return;
+  if (!traced || !steps) return;
   step = Math.min(step, traced.length - 1);
   const which = at("which");
   which.max = traced[step].values.length - 1;
@@ -94,7 +120,7 @@ function heat(answer) {
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
   if (!at("show-heat").checked || answer.index === undefined) return;
-  const found = classMap(model, traced, answer.index);
+  const found = inside.classMap(model, traced, answer.index);
   if (!found) return trouble("This net keeps no map of where: it needs global average pooling before its last layer.");
   const image = new ImageData(found.width, found.height);
   const largest = found.values.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
@@ -111,6 +137,8 @@ async function open(given, name) {
     const loaded = await LiteNet.load(given, {
       onProgress: ({ loaded: bytes, total }) => (total ? (progress.value = bytes / total) : progress.removeAttribute("value")),
     });
+    performance.mark("model");
+    stopWaiting();
     model?.dispose();
     model = loaded;
     step = 0;
@@ -193,9 +221,9 @@ at("next").addEventListener("click", () => {
   at("which").value = 0;
   walk();
 });
-at("selftest").addEventListener("click", () => {
+at("selftest").addEventListener("click", async () => {
   try {
-    model.selfTest();
+    await model.selfTest();
     trouble("The self-test passes: this browser computes what the exporter did.");
   } catch (error) {
     trouble(error.message);
@@ -208,5 +236,12 @@ addEventListener("drop", (event) => {
   if (file) take(file);
 });
 
+async function fetchTheRest() {
+  const modules = [import("./inside.js"), import("./maps.js"), import("./steps.js")];
+  [inside, maps, steps] = await Promise.all(modules);
+  performance.mark("whole");
+  look();
+}
+
 const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
-open(new URL(wanted, location.href), wanted);
+open(new URL(wanted, location.href), wanted).then(fetchTheRest);

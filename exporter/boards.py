@@ -1,0 +1,157 @@
+"""Does a model fit a board: its flash, its RAM to the byte, and about how long a run takes.
+
+Flash is the runtime's code with this model's operators (chip_code.py) and the model. RAM is the arena, the input and
+output buffers, the ln_model and the stack of the deepest call. What else the program needs, such as a driver for the
+serial port, comes on top: BOARDS gives what a board has in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from litenet.pyruntime.engine import InferenceEngine
+from litenet.trainer.errors import UserError
+
+from . import chip_code, records
+
+
+@dataclass(frozen=True)
+class Board:
+    """flash and ram in bytes, as the chip's data sheet (or the board's, for flash beside the chip) has them; hertz: the
+    clock it runs at as delivered. cpu: a key of chip_code.CPUS, or the nearest that a compiler here knows. data_flash:
+    False where programs cannot read constants from flash through a pointer: the model then takes RAM too."""
+
+    name: str
+    cpu: str
+    flash: int
+    ram: int
+    hertz: int
+    data_flash: bool = True
+    like: str = ""  # what `cpu` stands in for, where it is not the board's own
+
+
+KB, MB, MHZ = 1 << 10, 1 << 20, 1_000_000
+BOARDS: dict[str, Board] = {
+    "rp2040": Board("Raspberry Pi Pico", "cortex-m0", 2 * MB, 264 * KB, 125 * MHZ),
+    "rp2350": Board("Raspberry Pi Pico 2", "cortex-m33", 4 * MB, 520 * KB, 150 * MHZ),
+    "microbit": Board("BBC micro:bit 1 (nRF51822)", "cortex-m0", 256 * KB, 16 * KB, 16 * MHZ),
+    "stm32f103": Board("STM32F103C8, Blue Pill", "cortex-m3", 64 * KB, 20 * KB, 72 * MHZ),
+    "stm32f4": Board("STM32F407VG", "cortex-m4f", 1 * MB, 128 * KB, 168 * MHZ),
+    "stm32f7": Board("STM32F746NG", "cortex-m7", 1 * MB, 320 * KB, 216 * MHZ),
+    "nrf52840": Board("nRF52840, Arduino Nano 33 BLE", "cortex-m4f", 1 * MB, 256 * KB, 64 * MHZ),
+    "esp32c3": Board("ESP32-C3", "rv32imc", 1 * MB, 320 * KB, 160 * MHZ),
+    "esp32": Board("ESP32", "rv32imc", 1 * MB, 160 * KB, 240 * MHZ, like="Xtensa LX6"),
+    "atmega328p": Board("ATmega328P, Arduino Uno", "atmega328p", 32 * KB - 512, 2 * KB, 16 * MHZ, data_flash=False),
+    "mps2-an385": Board("Arm MPS2 AN385, emulated", "cortex-m3", 4 * MB, 4 * MB, 25 * MHZ),
+    "mps2-an386": Board("Arm MPS2 AN386, emulated", "cortex-m4f", 4 * MB, 4 * MB, 25 * MHZ),
+    "mps2-an500": Board("Arm MPS2 AN500, emulated", "cortex-m7", 4 * MB, 4 * MB, 25 * MHZ),
+    "mps3-an547": Board("Arm MPS3 AN547, emulated", "cortex-m55", 512 * KB, 512 * KB, 32 * MHZ),
+}
+
+
+# Instructions a multiply-accumulate of the portable kernels, -Os, counted under emulation by
+# benchmarks/chip_instructions.py: of a layer as a whole, so that what surrounds the products is in them.
+INSTRUCTIONS: dict[str, dict[str, float]] = {
+    "cortex-m0": {"linear F32": 120, "conv2d F32": 123, "depthwise_conv2d F32": 115, "embed_projection F32": 129},
+    "cortex-m3": {"linear F32": 47.5, "conv2d F32": 49.2, "depthwise_conv2d F32": 52.1, "embed_projection F32": 53.5},
+    "cortex-m4f": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
+    "cortex-m7": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
+    "cortex-m55": {"linear F32": 4.98, "conv2d F32": 6.42, "depthwise_conv2d F32": 13.6, "embed_projection F32": 8.76},
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model takes on a board. cycles: of one run, None where this processor was never measured."""
+
+    code: chip_code.Code
+    model: int
+    arena: int
+    touched: int
+    buffers: int
+    flash: int
+    ram: int
+    cycles: int | None
+
+
+def cost(board: Board, data: bytes, golden: bool = False) -> Cost | None:
+    """None where nothing is known of the runtime's code on this processor."""
+    program, stored = records.read(data), records.stripped(data, golden)
+    code = chip_code.code_for(board.cpu, program.needs())
+    if code is None:
+        return None
+    buffers = program.input_bytes + program.output_bytes
+    ram = program.arena_bytes + buffers + code.model + code.stack + (0 if board.data_flash else len(stored))
+    flash = code.flash + len(stored)
+    return Cost(code, len(stored), program.arena_bytes, program.touched(), buffers, flash, ram, _cycles(board, data))
+
+
+def _cycles(board: Board, data: bytes) -> int | None:
+    """Multiply-accumulates times the instructions that each took, by operator, when this was measured."""
+    table = INSTRUCTIONS.get(board.cpu)
+    if table is None:
+        return None
+    program, total = records.read(data), 0.0
+    with InferenceEngine(data) as engine:
+        for op, layer in zip(program.ops, engine.layers, strict=True):
+            key = f"{op.op} {records.TYPE_NAMES[program.tensors[op.output].dtype]}"
+            if layer.macs and key not in table:
+                return None
+            total += layer.macs * table.get(key, 0)
+    return round(total)
+
+
+def check(key: str, data: bytes, golden: bool = False) -> Iterator[str]:
+    """The report, line by line. UserError where the model does not fit, or the board is unknown."""
+    if key not in BOARDS:
+        raise UserError(f"--board {key}: there is no such board here; known are {', '.join(sorted(BOARDS))}.")
+    board = BOARDS[key]
+    found = cost(board, data, golden)
+    if found is None:
+        raise UserError(
+            f"--board {key}: nothing is known of the runtime's code on {board.cpu} with these operators; "
+            f"install {chip_code.CPUS[board.cpu][0]}, with which it is measured."
+        )
+    code, how = found.code, "compiled" if found.code.exact else "from the table"
+    chip = board.cpu if not board.like else f"{board.cpu}, in place of its {board.like}"
+    parts = ", ".join(f"{op} {size:,}" for op, size in code.by_op.items())
+    yield f"{board.name} ({chip}, {board.hertz // MHZ} MHz)"
+    sizes = f"model {found.model:,}, code {code.flash:,} ({how}; {parts})"
+    yield f"  flash {found.flash:,} of {board.flash:,} bytes: {sizes}"
+    yield (
+        f"  RAM {found.ram:,} of {board.ram:,} bytes: arena {found.arena:,}, input and output {found.buffers:,}, "
+        f"ln_model {code.model}, stack {code.stack:,}"
+        + ("" if board.data_flash else f", model {found.model:,}, as this chip reads no constants from flash")
+    )
+    if found.cycles is None:
+        yield "  time: not known, as runs on this processor were never counted"
+    else:
+        yield (
+            f"  time about {1e3 * found.cycles / board.hertz:,.3g} ms: {found.cycles:,} instructions as counted under "
+            "emulation, taken as one cycle each; a chip that waits for its flash is slower"
+        )
+    _refuse(key, board, data, found)
+
+
+def _refuse(key: str, board: Board, data: bytes, found: Cost) -> None:
+    if found.ram <= board.ram and found.flash <= board.flash:
+        return
+    program = records.read(data)
+    with InferenceEngine(data) as engine:
+        names = [layer.name for layer in engine.layers]
+    if found.ram > board.ram:
+        fixed = found.ram - found.arena
+        op = max(range(len(names)), key=program.alive)
+        raise UserError(
+            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there "
+            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, {fixed:,} besides.\n"
+            "  Smaller pictures, fewer channels there or a larger stride before it would help."
+        )
+    if found.flash > board.flash:
+        op = max(range(len(names)), key=lambda i: program.ops[i].weights_bytes)
+        raise UserError(
+            f"--board {key}: the model needs {found.flash:,} bytes of flash, {found.flash - board.flash:,} more than "
+            f"there are; layer {names[op]!r} has {program.ops[op].weights_bytes:,} bytes of weights.\n"
+            "  --fp16 halves weights; a smaller layer there would help."
+        )

@@ -1,0 +1,208 @@
+/* The ways to run a step of int8: what of them needs no vectors. */
+#include "fast_int8.h"
+
+/* The place of a tensor that is int8. Places count in floats: offsets in the arena and starts of outputs are multiples of
+ * 4 bytes. */
+static int8_t *place(const ln_place *p, const ln_work *work)
+{
+    return (int8_t *)(work->base[p->base] + p->at);
+}
+
+void ln_step_int8(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    ln_call c = s->call;
+    (void)x, (void)y;
+    for (uint32_t k = 0; k < c.op.n_inputs; k++) {
+        if (ln_i8_type(c.in[k].dtype)) c.qx[k] = place(&s->x[k], work);
+        else c.x[k] = work->base[s->x[k].base] + s->x[k].at;
+    }
+    if (ln_i8_type(c.out.dtype)) c.qy = place(&s->y, work);
+    else c.y = work->base[s->y.base] + s->y.at;
+    if (c.op.scratch_bytes) c.scratch = work->base[LN_AT_ARENA] + c.op.scratch_at / sizeof(float);
+    ln_run_op(&c);
+}
+
+/* ---- the frame: the image with a border of its zero point, so that a window sees no edge */
+
+static void fill(int8_t *to, int8_t value, size_t n)
+{
+#if defined(__GNUC__)
+    __builtin_memset(to, value, n);
+#else
+    for (size_t k = 0; k < n; k++) to[k] = value;
+#endif
+}
+
+static void copy(int8_t *to, const int8_t *from, size_t n)
+{
+#if defined(__GNUC__)
+    __builtin_memcpy(to, from, n);
+#else
+    for (size_t k = 0; k < n; k++) to[k] = from[k];
+#endif
+}
+
+/* n numbers from `from`, or where that is NULL of value z, to number `at` of the frame */
+static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *from, int8_t z, size_t n)
+{
+    const int product = q->product.O > 0; /* else the frame is one of plain int8 */
+    int16_t *wide = (int16_t *)frame + at;
+    int8_t *narrow = (int8_t *)frame + at;
+    if (from && product) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
+    else if (from) copy(narrow, from, n);
+    else if (q->wide)
+        for (size_t k = 0; k < n; k++) wide[k] = z;
+    else fill(narrow, product && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
+}
+
+static const void *framed(const ln_step *s, const ln_work *work, const int8_t *x)
+{
+    const ln_int8_step *q = s->int8;
+    const ln_window *g = &s->framed; /* Ho x Wo pixels, of which (top, left) is the image's first */
+    const int8_t z = (int8_t)s->call.in[0].zero_point;
+    const size_t C = (size_t)g->C;
+    const size_t before = (size_t)(g->left < g->Wo ? g->left : g->Wo) * C;
+    const size_t columns = g->Wo <= g->left ? 0 : (size_t)(g->W < g->Wo - g->left ? g->W : g->Wo - g->left);
+    size_t at = 0;
+
+    if (!q->framed) return x;
+    for (int32_t i = 0; i < g->Ho; i++, at += q->line) {
+        const int32_t from = i - g->top;
+        if (from < 0 || from >= g->H) {
+            put(q, work->scratch, at, NULL, z, q->line);
+            continue;
+        }
+        put(q, work->scratch, at, NULL, z, before);
+        put(q, work->scratch, at + before, x + (size_t)from * (size_t)g->W * C, z, columns * C);
+        put(q, work->scratch, at + before + columns * C, NULL, z, q->line - before - columns * C);
+    }
+    put(q, work->scratch, at, NULL, z, q->slack);
+    return work->scratch;
+}
+
+/* ---- work that can be cut into parts */
+
+typedef struct shared { /* what all parts of one step see */
+    const ln_step *s;
+    const void *x;
+    int8_t *y;
+    uint32_t parts;
+} shared;
+
+static void share(const ln_step *s, const ln_work *work, void (*part)(void *job, uint32_t index, uint32_t worker))
+{
+    shared all = {s, framed(s, work, place(&s->x[0], work)), place(&s->y, work), s->parts};
+    if (work->pool && s->parts > 1) {
+        work->pool->run(work->pool, s->parts, part, &all);
+        return;
+    }
+    all.parts = 1;
+    part(&all, 0, 0);
+}
+
+enum { ROWS_TOGETHER = 12, ENOUGH_ROWS = 48, PANELS_TOGETHER = 4 };
+
+static uint32_t panels_of(uint32_t channels)
+{
+    return (channels + LN_PANEL - 1) / LN_PANEL;
+}
+
+static void product_part(void *job, uint32_t index, uint32_t worker)
+{
+    const shared *all = job;
+    const ln_step *s = all->s;
+    const ln_int8_step *q = s->int8;
+    uint32_t row = 0, row_end = s->rows, panel = 0, panel_end = panels_of(q->product.O);
+    (void)worker;
+    if (s->rows >= ENOUGH_ROWS) ln_part_of(s->rows, ROWS_TOGETHER, index, all->parts, &row, &row_end);
+    else ln_part_of(panel_end, PANELS_TOGETHER, index, all->parts, &panel, &panel_end);
+    if (row == row_end || panel == panel_end) return;
+    for (uint32_t g = 0; g < s->groups; g++) {
+        ln_product8 p = q->product;
+        const size_t size = q->wide ? sizeof(int16_t) : 1;
+        if (p.weights) p.weights = (const uint8_t *)p.weights + g * q->group_weights * size;
+        if (p.bias) p.bias += g * q->group_biases;
+        q->kernels->product(&p, s->call.w + g * s->group_w, (const uint8_t *)all->x + g * s->group_x * size,
+                            all->y + g * s->group_y, row, row_end, panel, panel_end);
+    }
+}
+
+void ln_step_int8_product(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    (void)x, (void)y;
+    share(s, work, product_part);
+}
+
+static void depthwise_part(void *job, uint32_t index, uint32_t worker)
+{
+    const shared *all = job;
+    const ln_depthwise8 *d = &all->s->int8->depthwise;
+    uint32_t row, end;
+    (void)worker;
+    ln_part_of(d->Ho, 1, index, all->parts, &row, &end);
+    all->s->int8->kernels->depthwise(d, all->s->call.w, all->x, all->y, row, end, 0, panels_of(d->C));
+}
+
+void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    (void)x, (void)y;
+    share(s, work, depthwise_part);
+}
+
+/* ---- the others */
+
+static ln_quantum quantum_of(const ln_call *c)
+{
+    const ln_quant q = ln_quant_of(c->op.attrs);
+    const ln_quantum r = {c->out.zero_point, q.lo, q.hi};
+    return r;
+}
+
+void ln_step_int8_add(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    const ln_call *c = &s->call;
+    const ln_quant q = ln_quant_of(c->op.attrs);
+    const int32_t half = (int32_t)1 << (q.shift - 1);
+    const int32_t rest = half - c->in[0].zero_point * q.m1 - c->in[1].zero_point * q.m2;
+    (void)x, (void)y;
+    s->int8->kernels->add(place(&s->x[0], work), place(&s->x[1], work), place(&s->y, work), c->out.elements, q.m1, q.m2,
+                          rest, q.shift, quantum_of(c));
+}
+
+void ln_step_int8_maxpool(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    const ln_int8 *kernels = s->int8->kernels;
+    const ln_window *g = &s->framed;
+    const size_t C = (size_t)g->C, line = (size_t)g->W * C;
+    const int8_t *image = place(&s->x[0], work);
+    int8_t *to = place(&s->y, work);
+    (void)x, (void)y;
+    for (int32_t i = 0; i < g->Ho; i++) {
+        const int32_t top = i * g->sh - g->top;
+        const ln_taps u = ln_taps_inside(top, 1, g->kh, g->H);
+        for (int32_t j = 0; j < g->Wo; j++, to += C) {
+            const int32_t left = j * g->sw - g->left;
+            const ln_taps v = ln_taps_inside(left, 1, g->kw, g->W);
+            const int8_t *first = image + (size_t)(top + u.first) * line + (size_t)(left + v.first) * C;
+            copy(to, first, C);
+            for (int32_t a = 0; a < u.end - u.first; a++)
+                for (int32_t b = a == 0; b < v.end - v.first; b++)
+                    kernels->most(first + (size_t)a * line + (size_t)b * C, to, C);
+        }
+    }
+}
+
+void ln_step_int8_mean(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    const ln_call *c = &s->call;
+    const ln_quant q = ln_quant_of(c->op.attrs);
+    const size_t C = c->in[0].dims[2], pixels = (size_t)c->in[0].dims[0] * c->in[0].dims[1];
+    const int32_t zeros = (int32_t)pixels * c->in[0].zero_point;
+    const int8_t *image = place(&s->x[0], work);
+    int32_t *sum = (int32_t *)(void *)work->scratch;
+    int8_t *to = place(&s->y, work);
+    (void)x, (void)y;
+    for (size_t k = 0; k < C; k++) sum[k] = -zeros;
+    for (size_t p = 0; p < pixels; p++) s->int8->kernels->sum(image + p * C, sum, C);
+    for (size_t k = 0; k < C; k++) to[k] = ln_held(&q, c->out.zero_point, ln_requant(sum[k], q.m1));
+}

@@ -1,0 +1,404 @@
+/* The kernels over bytes, written once for every instruction set. A file fast_int8_<set>.c defines what follows, then
+ * includes this file, and so becomes that set's kernels.
+ *
+ *     va                   a vector of int32 sums; OUTS of the 16 channels of a panel have their sums in one, in one part or
+ *                          in several
+ *     vx                   four bytes of x as every channel's sum needs them; SPLAT4(p) reads them from any address
+ *     DOT(s,w,x)           s with the products of the OUTS x 4 weights at w and x added
+ *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
+ *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
+ *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers
+ *     byte                 what x and weights are in memory: int8_t or int16_t
+ *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
+ *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
+ *     put16, put_vector    sums of 16 channels, in memory or in one vector, to bytes
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there
+ *
+ * Sums are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
+#ifndef LN_FAST_INT8_KERNELS_H
+#define LN_FAST_INT8_KERNELS_H
+
+enum {
+    PANEL_VECTORS = LN_PANEL / OUTS,
+    MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
+};
+
+typedef struct tile8 { /* what a register tile is told; all counts are of numbers */
+    const size_t *span, *span_end; /* where in a row its spans of n begin */
+    size_t n;
+    size_t group;   /* from one group of four k to the next: 4 times the panel's width */
+    size_t panel;   /* from one panel to the next */
+    uint32_t first; /* channel of the panels */
+} tile8;
+
+/* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
+ * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
+INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                       const uint8_t *put, int8_t *y, const int R, const int V)
+{
+    va s[MOST_ROWS * 4];
+
+    UNROLL
+    for (int i = 0; i < R * V; i++) s[i] = ZERO;
+    for (const size_t *span = t->span; span != t->span_end; span++) {
+        const size_t end = *span + t->n;
+        size_t k = *span;
+#ifdef DOT2
+        for (; k + 8 <= end; k += 8, w += 2 * t->group) {
+            UNROLL
+            for (int m = 0; m < R; m++) {
+                const vx a = SPLAT4(x[m] + k), b = SPLAT4(x[m] + k + 4);
+                UNROLL
+                for (int j = 0; j < V; j++)
+                    s[m * V + j] = DOT2(s[m * V + j], w + j * (4 * OUTS), a, w + t->group + j * (4 * OUTS), b);
+            }
+        }
+#endif
+        for (; k < end; k += 4, w += t->group) {
+            UNROLL
+            for (int m = 0; m < R; m++) {
+                const vx a = SPLAT4(x[m] + k);
+                UNROLL
+                for (int j = 0; j < V; j++)
+                    s[m * V + j] = DOT(s[m * V + j], w + j / PANEL_VECTORS * t->panel + j % PANEL_VECTORS * (4 * OUTS), a);
+            }
+        }
+    }
+#if OUTS == 16
+    if (sums == NULL) {
+        UNROLL
+        for (int j = 0; j < V; j++, y += LN_PANEL) {
+            const uint8_t *from = put + j * p->stored;
+            const pv first = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
+            if (p->pool && R % 4 == 0) {
+                UNROLL
+                for (int m = 0; m + 3 < R; m += 4)
+                    put_vector(most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                       most_of(s[(m + 2) * V + j], s[(m + 3) * V + j])), &first, p->q, y + m / 4 * p->y_step);
+            } else {
+                UNROLL
+                for (int m = 0; m < R; m++) put_vector(s[m * V + j], &first, p->q, y + m * p->y_step);
+            }
+        }
+        return;
+    }
+#endif
+    (void)p, (void)put, (void)y;
+    UNROLL
+    for (int m = 0; m < R; m++) FOLD(sums + m * V * OUTS, s + m * V, V);
+}
+
+typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                      const uint8_t *put, int8_t *y);
+#define TILE8(R, V)                                                                                         \
+    static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
+                                const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
+    {                                                                                                       \
+        tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
+    }
+TILES8(TILE8)
+#undef TILE8
+#define TILE8(R, V) [V][R] = tile8_##R##x##V,
+static tile8_fn *const TILE[5][MOST_ROWS + 1] = {TILES8(TILE8)};
+#undef TILE8
+
+/* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
+static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
+{
+    while (TILE[V][rows] == NULL || rows % unit) rows--;
+    return rows;
+}
+
+/* Where the spans of `count` rows from `row` on begin. */
+static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32_t count, const byte **at)
+{
+    const uint32_t first = p->pool ? row / 4 : row, i = first / p->Wo;
+    uint32_t j = first - i * p->Wo;
+    const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
+    const byte *line = x + i * down, *here = line + j * right;
+
+    for (uint32_t m = 0; m < count;) {
+        at[m++] = here;
+        if (p->pool) {
+            at[m] = here + p->step_j;
+            at[m + 1] = here + p->step_i;
+            at[m + 2] = here + p->step_i + p->step_j;
+            m += 3;
+        }
+        here += right;
+        if (++j == p->Wo) {
+            j = 0;
+            line += down;
+            here = line;
+        }
+    }
+}
+
+/* Vectors of which the compiler makes what it has. They are no arguments: how those are passed depends on the set. */
+typedef int8_t v16b __attribute__((vector_size(16)));
+typedef int32_t v16i __attribute__((vector_size(64)));
+#define GET(v, p) __builtin_memcpy(&(v), p, sizeof(v))
+#define PUT(p, v) __builtin_memcpy(p, &(v), sizeof(v))
+#define LARGER(v, a) v = ((v) & ((v) > (a))) | ((a) & ~((v) > (a)))
+
+/* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
+ * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
+ * which follows the weights, has more than the 64 bytes that are seen so. */
+static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, int32_t *sums, size_t step, uint32_t rows,
+                      int8_t *y, uint32_t o, uint32_t live)
+{
+    const uint8_t *bias = p->bias ? (const uint8_t *)(p->bias + o) : w, *scale = w + 4 * (size_t)width;
+    int8_t kept[LN_PANEL];
+    const pv first = put_load(bias, scale);
+    if (live == LN_PANEL && !p->pool) {
+        for (uint32_t m = 0; m < rows; m++, y += p->y_step) put16(sums + m * step, &first, p->q, y);
+        return;
+    }
+    for (uint32_t m = 0; m < rows; y += p->y_step) {
+        int32_t *s = sums + m * step;
+        if (p->pool) {
+            v16i most, next;
+            GET(most, s);
+            for (uint32_t k = 1; k < 4; k++) {
+                GET(next, s + k * step);
+                LARGER(most, next);
+            }
+            PUT(s, most);
+            m += 3;
+        }
+        m++;
+        if (live == LN_PANEL) {
+            put16(s, &first, p->q, y);
+        } else {
+            put16(s, &first, p->q, kept);
+            for (uint32_t j = 0; j < live; j++) y[j] = kept[j];
+        }
+    }
+}
+
+/* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
+static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
+                           int8_t *y, uint32_t panel, uint32_t panels)
+{
+    const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
+    const uint32_t width = (live + 3) & ~3u;
+    const uint8_t *stored = w + panel * p->stored;
+    const byte *weights = WIDENS || p->weights ? (const byte *)p->weights + panel * t->panel
+                                               : (const byte *)stored + 8 * (size_t)width;
+
+    t->group = 4 * (size_t)width;
+    t->first = o;
+    if (PANEL_VECTORS == 1 && live == LN_PANEL) {
+        for (uint32_t m = 0, n; m < rows; m += n) {
+            n = rows_of(panels, rows - m, p->pool ? 4 : 1);
+            TILE[panels][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
+        }
+        return;
+    }
+    enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
+    int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
+    for (uint32_t m = 0, n; m < rows; m += n) {
+        n = rows_of(PIECE, rows - m, 1);
+        for (uint32_t j = 0; j < width; j += PIECE * OUTS) { /* not all of the last piece need be channels */
+            int32_t some[MOST_ROWS * PIECE * OUTS];
+            TILE[PIECE][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
+            for (uint32_t r = 0; r < n; r++)
+                __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
+        }
+    }
+    put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
+}
+
+static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
+                     uint32_t panel, uint32_t panel_end)
+{
+    const uint32_t unit = p->pool ? 4 : 1, full = p->O / LN_PANEL; /* panels of 16 */
+    const uint32_t spans = p->n_u * p->n_v;
+    size_t span[LN_BYTE_SPANS];
+    const byte *at[MOST_ROWS];
+    tile8 t = {span, span + spans, p->n, 0, 0, 0};
+
+    for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
+    t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
+    for (uint32_t q = panel, wide; q < panel_end; q += wide) {
+        wide = full > q ? full - q : 0;
+        if (wide > panel_end - q) wide = panel_end - q;
+        wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
+        for (uint32_t r = row, n; r < row_end; r += n) {
+            n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
+            find_rows8(p, x, r, n, at);
+            some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);
+        }
+    }
+}
+
+/* ---- depthwise: taps go in pairs, whose bytes stand side by side, so that one instruction multiplies and adds both */
+
+/* The weights of each pair of taps; behind the last one come zeros. */
+static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair *pairs)
+{
+    for (uint32_t t = 0; t < taps; t += 2, w += 2 * (size_t)width) {
+        int8_t row[2][LN_PANEL] = {{0}};
+        __builtin_memcpy(row[0], w, width);
+        if (t + 1 < taps) __builtin_memcpy(row[1], w + width, width);
+        pairs[t / 2] = dw_side_by_side(pixel(row[0]), pixel(row[1]));
+    }
+}
+
+INLINE void dw_put(const ln_depthwise8 *d, dw_sums s, const pv *first, int8_t *y, uint32_t live)
+{
+    int32_t sums[LN_PANEL];
+    int8_t kept[LN_PANEL];
+    dw_store(sums, s);
+    put16(sums, first, d->q, live == LN_PANEL ? y : kept);
+    if (live < LN_PANEL)
+        for (uint32_t c = 0; c < live; c++) y[c] = kept[c];
+}
+
+static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y, uint32_t live)
+{
+    for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
+        dw_sums s = DW_ZERO;
+        uint32_t t = 0;
+        for (; t + 1 < d->taps; t += 2)
+            s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), pixel(at + d->tap[t + 1])), w[t / 2]);
+        if (t < d->taps) s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), DW_NONE), w[t / 2]);
+        dw_put(d, s, first, y, live);
+    }
+}
+
+/* 3 x 3, stride 1: the pairs are of one column, the first and second tap, and the third and none; each pair of pixels is
+ * made once for the three positions that see it. w: pairs of column 0, 1, 2. */
+static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y,
+                        uint32_t live)
+{
+    const size_t down = d->tap[3], right = d->tap[1];
+#define DW_COLUMN(p)                                                             \
+    dw_side_by_side(pixel(p), pixel((p) + down)), dw_side_by_side(pixel((p) + 2 * down), DW_NONE)
+    dw_pair column[6] = {DW_COLUMN(at), DW_COLUMN(at + right)};
+    for (uint32_t j = 0; j < d->Wo; j++, at += right, y += d->C) {
+        const dw_pair next[2] = {DW_COLUMN(at + 2 * right)};
+        dw_sums s = dw_dot(DW_ZERO, column[0], w[0]);
+        s = dw_dot(s, column[1], w[1]);
+        s = dw_dot(s, column[2], w[2]);
+        s = dw_dot(s, column[3], w[3]);
+        s = dw_dot(s, next[0], w[4]);
+        s = dw_dot(s, next[1], w[5]);
+        dw_put(d, s, first, y, live);
+        column[0] = column[2];
+        column[1] = column[3];
+        column[2] = next[0];
+        column[3] = next[1];
+    }
+#undef DW_COLUMN
+}
+
+static void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
+                       uint32_t row_end, uint32_t panel, uint32_t panel_end)
+{
+    const int by_columns = d->taps == 9 && d->step_j == d->C && d->tap[1] == d->C && d->tap[3] != 3 * (size_t)d->C
+                        && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
+    for (uint32_t q = panel; q < panel_end; q++) {
+        const uint32_t o = q * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
+        const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);
+        const pv first = put_load(wq, wq + 4 * (size_t)width);
+        dw_pair pairs[LN_BYTE_TAPS / 2];
+        wq += 8 * (size_t)width;
+        if (by_columns) {
+            for (uint32_t v = 0; v < 3; v++) {
+                int8_t row_of[3][LN_PANEL] = {{0}};
+                for (uint32_t u = 0; u < 3; u++) __builtin_memcpy(row_of[u], wq + (3 * u + v) * (size_t)width, width);
+                pairs[2 * v] = dw_side_by_side(pixel(row_of[0]), pixel(row_of[1]));
+                pairs[2 * v + 1] = dw_side_by_side(pixel(row_of[2]), DW_NONE);
+            }
+        } else {
+            dw_weights(wq, width, d->taps, pairs);
+        }
+        for (uint32_t i = row; i < row_end; i++)
+            (by_columns ? dw_line_3x3 : dw_line)(d, x + i * d->step_i + o, pairs, &first, y + (size_t)i * d->Wo * d->C + o,
+                                                 live);
+    }
+}
+
+/* ---- the rest */
+
+#ifndef TWO_PRODUCTS
+INLINE dw_sums two_products(DW_PIXEL a, DW_PIXEL b, int16_t m1, int16_t m2)
+{
+    const dw_pair m = dw_twice((int32_t)((uint32_t)(uint16_t)m2 << 16 | (uint16_t)m1));
+    return dw_dot(DW_ZERO, dw_side_by_side(a, b), m);
+}
+#endif
+
+/* Factors of 16 bits, as the exporter's are, have vectors. */
+static void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
+                 ln_quantum q)
+{
+    const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
+    size_t i = 0;
+    for (; small && i + 16 <= n; i += 16)
+        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+    for (; i < n; i++) {
+        const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
+        y[i] = (int8_t)(v < q.lo ? q.lo : v > q.hi ? q.hi : v);
+    }
+}
+
+static void most8(const int8_t *x, int8_t *y, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v, next;
+        GET(v, y + i);
+        GET(next, x + i);
+        LARGER(v, next);
+        PUT(y + i, v);
+    }
+    for (; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
+}
+
+static void sum8(const int8_t *x, int32_t *sum, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16i s;
+        v16b next;
+        GET(s, sum + i);
+        GET(next, x + i);
+        s += __builtin_convertvector(next, v16i);
+        PUT(sum + i, s);
+    }
+    for (; i < n; i++) sum[i] += x[i];
+}
+
+static void copy8(const int8_t *x, void *y, size_t n)
+{
+#if WIDENS
+    typedef int16_t v16w __attribute__((vector_size(32)));
+    byte *to = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v;
+        GET(v, x + i);
+        const v16w w = __builtin_convertvector(v, v16w);
+        PUT(to + i, w);
+    }
+    for (; i < n; i++) to[i] = x[i];
+#elif LIFTS
+    uint8_t *to = y;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v;
+        GET(v, x + i);
+        v ^= -128;
+        PUT(to + i, v);
+    }
+    for (; i < n; i++) to[i] = (uint8_t)(x[i] ^ -128);
+#else
+    __builtin_memcpy(y, x, n);
+#endif
+}
+
+const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, product8, depthwise8, add8, most8, sum8, copy8};
+
+#endif

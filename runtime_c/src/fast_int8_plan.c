@@ -1,0 +1,242 @@
+/* How an int8 operator is run, decided once: part of ln_fast_prepare. */
+#include "fast_int8.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+
+static int has_vnni(void) /* AVX-512 is there: besides BW, DQ, VL and VNNI */
+{
+    enum { DQ = 1 << 17, BW = 1 << 30, VNNI = 1 << 11 }; /* leaf 7, ebx and ecx */
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & DQ) && (b & BW) && (b >> 31) && (c & VNNI);
+}
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+static int has_dot(void)
+{
+    return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+}
+#endif
+
+const ln_int8 *ln_int8_for(const ln_kernels *kernels)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (kernels == &ln_kernels_sse2) return &ln_int8_sse2;
+    if (kernels == &ln_kernels_avx512 && has_vnni()) return &ln_int8_vnni;
+    return &ln_int8_avx2;
+#elif defined(__ARM_NEON) && defined(__GNUC__)
+    (void)kernels;
+#if defined(__aarch64__) && defined(__linux__)
+    if (has_dot()) return &ln_int8_dot;
+#elif defined(__aarch64__) && defined(__APPLE__)
+    return &ln_int8_dot;
+#endif
+    return &ln_int8_neon;
+#elif defined(__wasm_simd128__)
+    (void)kernels;
+    return &ln_int8_wasm;
+#else
+    (void)kernels;
+    return NULL;
+#endif
+}
+
+/* The image in a frame of down x right pixels, and `slack` numbers behind them. 0: more than a run should ask for. */
+static int frame(ln_step *s, ln_int8_step *q, const ln_window *g, int32_t down, int32_t right, uint32_t wide, size_t slack)
+{
+    const uint64_t line = (uint64_t)right * (uint64_t)g->C;
+    if ((uint64_t)down * line > LN_MAX_ELEMENTS / 2) return 0;
+    s->framed = *g;
+    s->framed.Ho = down;
+    s->framed.Wo = right;
+    q->framed = 1;
+    q->line = (size_t)line;
+    q->slack = slack;
+    q->wide = wide;
+    s->scratch_bytes = ((uint64_t)down * line + slack) * (wide ? sizeof(int16_t) : 1);
+    return 1;
+}
+
+static ln_quantum quantum_of(const ln_call *c)
+{
+    const ln_quant q = ln_quant_of(c->op.attrs);
+    const ln_quantum r = {c->out.zero_point, q.lo, q.hi};
+    return r;
+}
+
+/* What the kernels need of the weights besides what is stored; spans are of `taken` numbers. */
+static void prepare_weights(ln_builder *b, ln_step *s, ln_int8_step *q, uint32_t taken)
+{
+    const size_t weights = ln_product8_weights(q->kernels, &q->product, taken);
+    const size_t biases = ln_product8_biases(q->kernels, &q->product);
+    /* behind a narrow panel more is read than it has */
+    uint8_t *to = weights ? ln_plan_take(b, (uint64_t)weights * s->groups + 8 * LN_PANEL) : NULL;
+    int32_t *bias = biases ? ln_plan_take(b, (uint64_t)biases * s->groups) : NULL;
+
+    q->group_weights = weights / (q->kernels->widens ? sizeof(int16_t) : 1);
+    q->group_biases = biases / sizeof(int32_t);
+    if (b->memory == NULL) return;
+    for (uint32_t g = 0; g < s->groups; g++)
+        ln_product8_prepare(q->kernels, &q->product, taken, s->call.w + g * s->group_w, to ? to + g * weights : NULL,
+                            bias ? bias + g * q->group_biases : NULL);
+    q->product.weights = to;
+    q->product.bias = bias;
+}
+
+static int copies(const ln_int8 *kernels) /* do their products read x in another form? */
+{
+    return kernels->lifts || kernels->widens;
+}
+
+static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
+{
+    const ln_tensor *x = &s->call.in[0], *y = &s->call.out;
+    ln_product8 *p = &q->product;
+    const uint32_t K = y->rank == 2 ? x->dims[1] : x->elements;
+    ln_window g = {0};
+    p->O = y->dims[y->rank - 1];
+    p->n = (K + 3) & ~3u;
+    p->n_u = p->n_v = p->Wo = 1;
+    p->step_i = K;
+    p->y_step = p->O;
+    p->stored = (size_t)LN_PANEL * (8 + (size_t)p->n);
+    p->q = quantum_of(&s->call);
+    s->rows = x->elements / K;
+    g.H = g.C = 1;
+    g.W = (int32_t)x->elements;
+    if ((copies(q->kernels) || K % 4) && !frame(s, q, &g, 1, g.W, q->kernels->widens, 4)) return;
+    prepare_weights(b, s, q, K);
+    s->run = ln_step_int8_product;
+}
+
+static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
+{
+    ln_conv2d_attrs a;
+    ln_conv2d_decode(s->call.op.attrs, &a);
+    const ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
+    const uint32_t groups = (uint32_t)a.groups, C = (uint32_t)g.C / groups, O = s->call.out.dims[2] / groups;
+    const int joined = g.dw == 1 && groups == 1; /* taps of a kernel row are one span */
+    const uint32_t taken = joined ? C * (uint32_t)g.kw : C, K = (uint32_t)(g.kh * g.kw) * C;
+    const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1; /* pixels that the window sees */
+    const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
+    const int inside = g.top == 0 && g.left == 0 && down <= g.H && right <= g.W;
+    const int copied = !inside || copies(q->kernels) || taken % 4;
+    const size_t line = (size_t)(copied ? right : g.W) * (size_t)g.C;
+    ln_product8 *p = &q->product;
+
+    if ((joined ? g.kh : g.kh * g.kw) > LN_BYTE_SPANS) return;
+    if (copied && !frame(s, q, &g, down, right, q->kernels->widens, 4)) return;
+    p->O = O;
+    p->n_u = (uint32_t)g.kh;
+    p->n_v = joined ? 1 : (uint32_t)g.kw;
+    p->n = (taken + 3) & ~3u;
+    p->step_u = (size_t)g.dh * line;
+    p->step_v = (size_t)g.dw * (size_t)g.C;
+    p->step_i = (size_t)g.sh * line;
+    p->step_j = (size_t)g.sw * (size_t)g.C;
+    p->Wo = (uint32_t)g.Wo;
+    p->y_step = s->call.out.dims[2];
+    p->stored = (size_t)LN_PANEL * (8 + (((size_t)K + 3) & ~(size_t)3));
+    p->q = quantum_of(&s->call);
+    s->rows = (uint32_t)g.Ho * (uint32_t)g.Wo;
+    s->groups = groups;
+    s->group_x = C;
+    s->group_y = O;
+    s->group_w = (size_t)ln_panels_bytes(O, K, LN_I8);
+    prepare_weights(b, s, q, taken);
+    s->run = ln_step_int8_product;
+}
+
+static void plan_depthwise(ln_step *s, ln_int8_step *q)
+{
+    ln_depthwise_conv2d_attrs a;
+    ln_depthwise_conv2d_decode(s->call.op.attrs, &a);
+    const ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
+    const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1;
+    const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
+    const int copied = g.top > 0 || g.left > 0 || down > g.H || right > g.W || g.C % LN_PANEL;
+    const size_t C = (size_t)g.C, line = (size_t)(copied ? right : g.W) * C;
+    ln_depthwise8 *d = &q->depthwise;
+
+    if (g.kh * g.kw > LN_BYTE_TAPS || (copied && !frame(s, q, &g, down, right, 0, LN_PANEL))) return;
+    d->C = (uint32_t)g.C;
+    d->Ho = (uint32_t)g.Ho;
+    d->Wo = (uint32_t)g.Wo;
+    d->taps = (uint32_t)(g.kh * g.kw);
+    for (int32_t u = 0; u < g.kh; u++)
+        for (int32_t v = 0; v < g.kw; v++)
+            d->tap[u * g.kw + v] = (size_t)(u * g.dh) * line + (size_t)(v * g.dw) * C;
+    d->step_i = (size_t)g.sh * line;
+    d->step_j = (size_t)g.sw * C;
+    d->q = quantum_of(&s->call);
+    s->run = ln_step_int8_depthwise;
+}
+
+static void plan_maxpool(ln_step *s)
+{
+    ln_maxpool2d_attrs a;
+    ln_maxpool2d_decode(s->call.op.attrs, &a);
+    s->framed = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, NULL);
+    s->run = ln_step_int8_maxpool;
+}
+
+enum { PRODUCTS_A_CYCLE = 32, OTHERS_A_CYCLE = 8 }; /* a rough guess, for all sets */
+
+void ln_plan_int8(ln_builder *b, ln_step *s)
+{
+    ln_int8_step counted, *q = ln_plan_take(b, sizeof *q);
+    const uint16_t id = s->call.op.id;
+
+    if (q == NULL) q = &counted;
+    *q = (ln_int8_step){0};
+    q->kernels = ln_int8_for(b->kernels);
+    s->run = ln_step_int8;
+    s->parts = 1;
+    if (q->kernels && ln_is_i8(&s->call)) {
+        if (id == LN_OP_LINEAR) plan_linear(b, s, q);
+        if (id == LN_OP_CONV2D) plan_conv2d(b, s, q);
+        if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(s, q);
+        if (id == LN_OP_MAXPOOL2D) plan_maxpool(s);
+        if (id == LN_OP_ADD) s->run = ln_step_int8_add;
+        if (id == LN_OP_GLOBAL_AVG_POOL) {
+            s->run = ln_step_int8_mean;
+            s->scratch_bytes = s->call.out.elements * sizeof(int32_t);
+        }
+    }
+    s->int8 = q == &counted ? NULL : q;
+    s->algorithm = s->run == ln_step_int8 ? "portable" : s->run == ln_step_int8_product ? "product" : "vectors";
+    if (s->run == ln_step_int8_product)
+        s->cycles = (uint64_t)s->rows * s->groups * q->product.O * q->product.n_u * q->product.n_v * q->product.n
+                  / PRODUCTS_A_CYCLE;
+    if (s->run == ln_step_int8_depthwise) s->cycles = (uint64_t)s->call.out.elements * q->depthwise.taps / OTHERS_A_CYCLE;
+    s->parts = ln_plan_parts(b, s);
+}
+
+void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+{
+    ln_int8_step counted, *q;
+    ln_call next;
+
+    *s = (ln_step){0};
+    if (alone->run != ln_step_int8_product || alone->call.op.id != LN_OP_CONV2D || i + 1 >= b->m->op_count) return;
+    ln_load_call(b->m, i + 1, &next);
+    if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != alone->call.op.output || !ln_plan_halves(&next)) return;
+    if (alone->call.out.is_output || alone->call.out.last != i + 1) return;
+    const ln_place y = ln_plan_place(b->m, next.op.output);
+    q = ln_plan_take(b, sizeof *q);
+    if (q == NULL) q = &counted;
+    if (alone->int8) {
+        *q = *alone->int8;
+        if (!q->framed && ln_plan_overlap(&y, (next.out.bytes + 3) / 4, &alone->x[0], (alone->call.in[0].bytes + 3) / 4))
+            return;
+        q->product.pool = 1;
+        q->product.Wo /= 2;
+    }
+    *s = *alone;
+    s->int8 = q == &counted ? NULL : q;
+    s->y = y;
+    s->count = 2;
+    s->rows = next.out.dims[0] * next.out.dims[1] * 4;
+    s->algorithm = "product, pooled";
+}

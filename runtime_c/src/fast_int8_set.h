@@ -1,0 +1,84 @@
+/* Kernels over bytes: what the files of the fast way for int8 operators share. Every result is, bit for bit, that of the
+ * portable kernels: sums are of whole numbers, and a result is rounded once (FORMAT.md, "int8"). */
+#ifndef LN_FAST_INT8_SET_H
+#define LN_FAST_INT8_SET_H
+
+#include "ln_internal.h"
+#include "ln_panels.h"
+#include "ln_shapes.h"
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#endif
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum {
+    LN_BYTE_SPANS = 256, /* of a row */
+    LN_BYTE_TAPS = 64    /* of a depthwise convolution */
+};
+
+/* How a sum becomes a byte: clamp(z + requant(sum, multiplier), lo, hi). */
+typedef struct ln_quantum {
+    int32_t z, lo, hi;
+} ln_quantum;
+
+/* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
+ * 4. Rows are the positions of a window over an image; a plain matrix is an image of one column. */
+typedef struct ln_product8 {
+    uint32_t O;            /* channels */
+    uint32_t n_u, n_v, n;  /* spans */
+    size_t step_u, step_v; /* numbers from one span to the next */
+    size_t step_i, step_j; /* numbers from one position to the one below it, and to the one right of it */
+    uint32_t Wo;           /* positions side by side; with pool: half of them */
+    uint32_t pool;         /* 1: of each 2 x 2 positions the largest value is stored, and four rows make one */
+    size_t y_step;         /* bytes from one stored row to the next */
+    size_t stored;         /* bytes of a stored panel of 16 */
+    const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
+    const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones */
+    ln_quantum q;
+} ln_product8;
+
+/* A depthwise convolution over an image that has its border: 16 bytes behind its last pixel may be read. */
+typedef struct ln_depthwise8 {
+    uint32_t C, Ho, Wo, taps;
+    size_t tap[LN_BYTE_TAPS]; /* bytes from a position to each of its taps */
+    size_t step_i, step_j;    /* bytes from one position to the one below it, and to the one right of it */
+    ln_quantum q;
+} ln_depthwise8;
+
+typedef struct ln_int8 {
+    const char *name;
+    uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
+    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
+    /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
+    void (*product)(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
+                    uint32_t panel, uint32_t panel_end);
+    /* rows [row, row_end) of positions, channels of the panels [panel, panel_end) */
+    void (*depthwise)(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
+                      uint32_t row_end, uint32_t panel, uint32_t panel_end);
+    /* y[i] = clamp(z + ((a[i] m1 + b[i] m2 + c) >> shift), lo, hi) */
+    void (*add)(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
+                ln_quantum q);
+    /* y[i] = max(y[i], x[i]) */
+    void (*most)(const int8_t *x, int8_t *y, size_t n);
+    /* sum[i] += x[i] */
+    void (*sum)(const int8_t *x, int32_t *sum, size_t n);
+    /* x as products read it */
+    void (*copy)(const int8_t *x, void *y, size_t n);
+} ln_int8;
+
+extern const ln_int8 ln_int8_sse2, ln_int8_avx2, ln_int8_vnni, ln_int8_neon, ln_int8_dot, ln_int8_wasm;
+
+/* What ln_product8 points to where stored weights do not serve: for spans of `taken` numbers which are rounded up to
+ * multiples of 4, and for kernels that lift or widen x. Bytes of weights and biases, 0 where the stored ones do; w: the
+ * stored panels. */
+size_t ln_product8_weights(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken);
+size_t ln_product8_biases(const ln_int8 *kernels, const ln_product8 *p);
+void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken, const uint8_t *w, void *weights,
+                         int32_t *bias);
+
+#endif

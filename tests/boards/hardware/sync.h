@@ -1,0 +1,3 @@
+#include <stdint.h>
+uint32_t save_and_disable_interrupts(void);
+void restore_interrupts(uint32_t status);

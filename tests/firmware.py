@@ -1,0 +1,78 @@
+"""Boards for tests: firmware built and run under qemu-system-arm, or as a program of this PC."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cbuild import ROOT
+
+from litenet.exporter import c_array
+from litenet.pyruntime.serial_device import Device
+from litenet.pyruntime.serial_link import Link, open_port
+
+EXAMPLES = ROOT / "firmware_examples"
+MACHINES = {  # machine: the processor, as exporter/chip_code.py names it
+    "microbit": "cortex-m0",
+    "mps2-an385": "cortex-m3",
+    "mps2-an386": "cortex-m4f",
+    "mps2-an500": "cortex-m7",
+    "mps3-an547": "cortex-m55",
+}
+
+
+def header(data: bytes, folder: Path, name: str = "net") -> Path:
+    """The model as a C header in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    list(c_array.write(data, folder / f"{name}.h", f"{name}.bin", golden=False))
+    (folder / f"{name}.bin").write_bytes(data)
+    return folder / f"{name}.h"
+
+
+def build(machine: str, model: Path, room: int = 0) -> Path:
+    """The image of one of MACHINES, or "host"; skips where a compiler is missing."""
+    compiler = "cc" if machine == "host" else "arm-none-eabi-gcc"
+    if shutil.which(compiler) is None or shutil.which("make") is None:
+        pytest.skip(f"{compiler} or make is not installed")
+    out = model.parent / f"{machine}-{room}"
+    where = EXAMPLES / ("host_sim" if machine == "host" else "qemu_cortex_m")
+    given = [f"MODEL={model}", f"BUILD={out}", *([f"ROOM={room}"] if room else [])]
+    given += [f"MACHINE={machine}"] if machine != "host" else []
+    done = subprocess.run(["make", "-s", "-j2", "-C", str(where), *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out / ("board" if machine == "host" else "firmware.elf")
+
+
+@contextlib.contextmanager
+def running(machine: str, image: Path, *more: str) -> Iterator[str]:
+    """The board runs; gives the name of its serial port. `more`: options of qemu, or of the program."""
+    if machine == "host":
+        command = [str(image), *more]
+    else:
+        if shutil.which("qemu-system-arm") is None:
+            pytest.skip("qemu-system-arm is not installed")
+        line = ["-chardev", "pty,id=line", "-serial", "chardev:line"]
+        command = ["qemu-system-arm", "-M", machine, "-display", "none", "-monitor", "none", *line]
+        command += ["-kernel", str(image), *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            port = re.search(r"/dev/\S+", first)
+            assert port, first
+            yield port[0]
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def board(machine: str, image: Path, *more: str, wait: float = 1.0) -> Iterator[Device]:
+    """A conversation with it."""
+    pytest.importorskip("serial", reason="pyserial is not installed")
+    with running(machine, image, *more) as port, Link(open_port(port), port, wait) as link:
+        yield Device(link)

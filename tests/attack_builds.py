@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import cbuild
 import pytest
@@ -45,11 +46,11 @@ def floats(driver: list[str]) -> str:
     return ">f4" if driver[0] == "qemu-s390x" else "<f4"
 
 
-def drive(driver: list[str], *args: object, given: bytes | None = None, seconds: int = 300) -> bytes:
+def drive(driver: list[str] | Path, *args: object, given: bytes | None = None, seconds: int = 300) -> bytes:
     """What the driver printed. A sanitizer's report fails the test."""
-    done = subprocess.run(
-        [*driver, *map(str, args)], input=given, capture_output=True, timeout=seconds, check=False
-    )
+    command = [str(driver)] if isinstance(driver, Path) else driver
+    words = [*command, *map(str, args)]
+    done = subprocess.run(words, input=given, capture_output=True, timeout=seconds, check=False)
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr.decode()[-3000:]}"
     return done.stdout
 

@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
 TYPES := build/types
 
-.PHONY: help install demo page lib install-c wheels wasm npm gen test test-all check lint bench clean
+.PHONY: help install demo page lib install-c wheels wasm npm gen test test-all check lint fuzz coverage bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -61,6 +61,14 @@ check: lint ## lint and types
 
 lint: ## ruff
 	$(PYTHON) -m ruff check .
+
+fuzz: install ## fuzz all that reads files: make fuzz TIME=600 (seconds); needs clang
+	$(PIP) install atheris || echo 'without atheris the readers in Python are passed over'
+	$(PYTHON) tests/fuzz.py --seconds $(or $(TIME),600) $(TARGETS)
+
+coverage: install ## branches that the tests reach, of the C core (needs clang with llvm-cov) and of Python
+	$(PYTHON) tests/branches.py c
+	$(PYTHON) tests/branches.py python
 
 bench: ## time a .bin on this machine: make bench MODEL=mnist_cnn.bin
 	$(PYTHON) -m litenet.pyruntime $(MODEL) --bench

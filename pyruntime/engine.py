@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import preprocess
+from . import metadata, preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
 from .kernels import map_file, pages, prepare
 from .preprocess import Preprocessing
 
-from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
+from_buffer, litenet_run = ffi.from_buffer, lib.litenet_run  # a look-up less a call
 FLOATS, FLOAT32, INT8 = ffi.typeof("float[]"), np.dtype(np.float32), np.dtype(np.int8)
 BYTES = ffi.typeof("uint8_t[]")
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
@@ -124,6 +123,7 @@ class InferenceEngine:
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple. Where the
         input is int8, float32 is rounded to its steps, and int8 is taken as it is (prepare gives that); outputs of int8
         come as the float32 they stand for, or with `raw` as they are.
+        ModelError where x holds NaN or infinity.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
             try:
@@ -228,15 +228,13 @@ class InferenceEngine:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The file's metadata section, as the exporter wrote it."""
+        """The file's metadata section, as the exporter wrote it. ModelError where a value has another type than
+        FORMAT.md says."""
         at, size = self._model.metadata_at, self._model.metadata_bytes
         text = self._call(lambda model: ffi.buffer(model.bin + at, size)[:])
-        try:
-            found = json.loads(text) if size else {}
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ModelError(f"{self.name}: the metadata at byte {at} is no JSON object; export it again.")
+        found, fault = metadata.read(text)
+        if fault is not None:
+            raise ModelError(f"{self.name}: the metadata at byte {at} {fault}; export it again.")
         return found
 
     @property
@@ -338,7 +336,7 @@ class InferenceEngine:
             pair = self._arenas.pop()
         except IndexError:
             pair = self._take_arena()
-        status = ln_run(self._model, pair[1], self._arena_bytes, x, y)
+        status = litenet_run(self._model, pair[1], self._arena_bytes, x, y)
         self._arenas.append(pair)
         if status:
             preprocess.check(status)
@@ -451,6 +449,12 @@ def _map(path: Path) -> mmap.mmap | bytes:
         raise ModelError(f"{path} is a folder; expected a .bin model.") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+
+
+def say_on_bus_error(sentence: str) -> None:
+    """For commands: if a file that this process has mapped is cut short, print this and end with 1."""
+    text = f"{sentence}\n".encode()
+    lib.litenet_say_on_bus_error(text, len(text))
 
 
 def _explain(model: Any) -> str:

@@ -14,7 +14,6 @@ import json
 import os
 import time
 import zipfile
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import blueprint as blueprints
+from . import leftovers
 from .errors import UserError
 
 STALE = 60.0  # seconds after which a temporary file is nobody's: writing takes less
@@ -74,13 +74,18 @@ def write_atomically(path: Path, write: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        leftovers.clear(path.parent, f".{path.name}.", ".tmp")
     except OSError as error:
-        raise UserError(
-            f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
-        ) from None
+        raise unwritten(path, error) from None
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def unwritten(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
+    )
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -101,7 +106,7 @@ def load(path: str | Path) -> Checkpoint:
         raise UserError(
             f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz."
         ) from None
-    except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+    except Exception as error:  # whatever a damaged archive makes NumPy stumble over
         raise UserError(
             f"{path} is not a checkpoint: {error}.\n  Give the .npz that edge-train wrote, such as runs/NAME/best.npz."
         ) from None

@@ -214,17 +214,13 @@ static ln_status check_lifetime(ln_model *m, uint32_t i)
     return LN_OK;
 }
 
-static ln_status own_check(const ln_call *c)
-{
-    switch (c->op.id) {
-#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
-    case id: return ln_##name##_check(c);
+static ln_status (*const OWN_CHECK[LN_OP_END])(const ln_call *c) = { /* by operator number, which check_op has seen */
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) [id] = ln_##name##_check,
 #include "ln_ops.def"
-    }
-    return LN_UNKNOWN_OP;
-}
+};
 
-/* With first true for every tensor, a second writer is one whose output calls another operator first. */
+/* With first true for every tensor, each operator writes the tensor that calls it first: there are N operators, and N
+ * tensors besides the input, each written by one of its own. */
 static ln_status check_order(ln_model *m, uint32_t i)
 {
     const uint32_t rec = ln_op_record(m, i);
@@ -238,16 +234,12 @@ static ln_status check_order(ln_model *m, uint32_t i)
             return ln_fail(m, LN_BAD_LIFETIME, c.op.inputs[k], ln_tensor_record(m, c.op.inputs[k]) + 30,
                            c.in[k].last, i);
     }
-    if (c.out.is_input || c.out.first != i)
-        return ln_fail(m, LN_BAD_ORDER, (int32_t)i, rec + 12, c.op.output, c.out.first);
-
-    const ln_status s = own_check(&c);
+    const ln_status s = OWN_CHECK[c.op.id](&c);
     switch (s) {
     case LN_OK: return LN_OK;
     case LN_BAD_WEIGHTS: return ln_fail(m, s, (int32_t)i, rec + 20, c.op.weights_bytes, 1);
     case LN_BAD_SCRATCH: return ln_fail(m, s, (int32_t)i, rec + 28, c.op.scratch_bytes, 0);
-    case LN_BAD_SHAPE: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0);
-    default: return ln_fail(m, s, (int32_t)i, rec + LN_ATTRS_AT, LN_NO_TENSOR, 0);
+    default: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0); /* LN_BAD_SHAPE */
     }
 }
 
@@ -287,8 +279,6 @@ static ln_status check_arena(ln_model *m, uint32_t i)
         const uint8_t *r = m->bin + ln_tensor_record(m, b);
         if (ln_u16(r + 28) > i || ln_u16(r + 30) < i || r[6]) continue; /* not alive, or at the caller's */
         ln_get_tensor(m, b, &other);
-        if (op.scratch_bytes && overlap(op.scratch_at, op.scratch_bytes, other.arena_at, other.bytes))
-            return ln_fail(m, LN_OVERLAP, (int32_t)i, ln_op_record(m, i) + 24, b, i);
         if (b == op.output || out.is_output || still) continue;
         if (overlap(out.arena_at, out.bytes, other.arena_at, other.bytes) && !in_place(&op, i, &out, b, &other))
             return ln_fail(m, LN_OVERLAP, op.output, ln_tensor_record(m, op.output), b, i);

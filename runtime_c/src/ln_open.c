@@ -97,6 +97,19 @@ static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
     return LN_OK;
 }
 
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
+/* What a build for one device sets, so that its arena can be an array. */
+static ln_status check_limits(ln_model *m)
+{
+#ifdef LN_MOST_OPS
+    if (m->op_count > LN_MOST_OPS) return ln_fail(m, LN_BEYOND_LIMITS, -1, 88, m->op_count, LN_MOST_OPS);
+#endif
+#ifdef LN_MOST_ARENA
+    if (m->arena_bytes > LN_MOST_ARENA) return ln_fail(m, LN_BEYOND_LIMITS, -1, 92, m->arena_bytes, LN_MOST_ARENA);
+#endif
+    return m->status; /* LN_OK */
+}
+#endif
 /* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
 static ln_status check_multipliers(ln_model *m, uint32_t channels)
 {
@@ -161,6 +174,9 @@ static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksu
     m->arena_bytes = ln_u32(b + 92);
 
     if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
+    if ((s = check_limits(m)) != LN_OK) return s;
+#endif
     if ((s = check_preprocessing(m)) != LN_OK) return s;
     if ((s = ln_check_records(m)) != LN_OK) return s;
     m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */

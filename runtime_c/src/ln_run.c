@@ -1,6 +1,7 @@
 /* ln_run: walk the program. ln_open has checked everything, so the walk decides and tests nothing: it takes each
  * operator record, finds the places of its tensors, and calls the operator. */
 #include "ln_internal.h"
+#include "ln_vec8.h"
 
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
 {
@@ -46,7 +47,7 @@ size_t ln_arena_bytes(const ln_model *m)
     return m->len ? (size_t)m->arena_bytes + m->fast_bytes : 0;
 }
 
-size_t ln_input_elements(const ln_model *m)
+LN_COLD size_t ln_input_elements(const ln_model *m)
 {
     ln_tensor t;
 
@@ -159,6 +160,26 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 #include "ln_ops.def"
     }
     return 0;
+}
+
+/* x * 0 is 0, or NaN where x is NaN or infinite. */
+LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
+{
+    if (m == NULL || in == NULL) return LN_NULL_POINTER;
+    ln_tensor x;
+    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+    ln_get_tensor(m, 0, &x);
+    if (x.dtype != LN_F32) return LN_OK; /* whole numbers */
+    const float *v = in, *end = v + x.elements;
+    const ln_vec4 none = ln_set4(0.0f, 0.0f, 0.0f, 0.0f);
+    ln_vec8 sum = {none, none};
+    float t[8], all = 0.0f;
+
+    for (; end - v >= 8; v += 8) sum = ln_mac8(sum, 0.0f, ln_load8(v));
+    ln_store8(t, sum);
+    for (int k = 0; k < 8; k++) all += t[k];
+    while (v < end) all += *v++ * 0.0f;
+    return all == 0.0f ? LN_OK : LN_INPUT_NOT_FINITE;
 }
 
 /* The place of tensor `index`, which is t, that is only read where it is the input. */

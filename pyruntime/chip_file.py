@@ -35,8 +35,8 @@ def identity(data: bytes) -> int:
 
 
 def golden_inputs(data: bytes, elements: int, dtype: str) -> tuple[list[np.ndarray], bool]:
-    """The golden inputs of a file that ln_open accepts, flat, and whether they are uint8 frames rather than values of the
-    input's type."""
+    """The golden inputs of a file that ln_open accepts, flat, and whether they are uint8 frames rather than values of
+    the input's type."""
     at, size = struct.unpack_from("<II", data, 80)
     if not size:
         return [], False

@@ -135,8 +135,13 @@ def need_arm():
 
 @pytest.mark.parametrize(
     ("needs", "bound"),
-    [(("ACT_RELU", "F32", "LINEAR"), 4096), (("ACT_RELU", "CONV2D", "F32", "LINEAR", "MAXPOOL2D"), 8192)],
-    ids=["linear", "cnn"],
+    [
+        (("ACT_RELU", "F32", "LINEAR"), 5120),
+        (("ACT_RELU", "CONV2D", "F32", "LINEAR", "MAXPOOL2D"), 8192),
+        (("I8", "LINEAR"), 5120),
+        (("ACT_RELU", "CONV2D", "I8", "LINEAR", "MAXPOOL2D"), 8192),
+    ],
+    ids=["linear", "cnn", "linear int8", "cnn int8"],
 )
 def test_the_runtime_of_one_model_is_small(needs, bound):
     """Checks of the file included, Cortex-M4 at -Os."""

@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
 TYPES := build/types
 
-.PHONY: help install demo page lib install-c wheels wasm gen test test-all check lint bench clean
+.PHONY: help install demo page lib install-c wheels wasm npm gen test test-all check lint fuzz coverage bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/'
@@ -22,6 +22,7 @@ install: $(PYTHON) ## install LiteNet with what training and testing need, edita
 demo: $(PYTHON) ## install, train on 1,797 real digits, export, and ask about pictures
 	$(PIP) install '.[train]'
 	PYTHON="$(abspath $(PYTHON))" sh examples/demo.sh
+	@echo 'In a browser, drawn by hand: make page'
 
 lib: ## the C runtime as a static and a shared library, in build/c
 	$(MAKE) -C runtime_c BUILD=$(CURDIR)/build/c
@@ -35,6 +36,9 @@ wheels: $(PYTHON) ## wheels for x86-64, AArch64, ARMv7 and ARMv6, in dist/
 
 wasm: ## the runtime for browsers, beside wasm/litenet.js; needs clang and wasm-ld
 	$(MAKE) -C wasm BUILD=$(CURDIR)/build/wasm
+
+npm: $(PYTHON) wasm ## the npm package for browsers and Node, as a folder: build/npm
+	$(PYTHON) wasm/npm_package.py build/npm
 
 page: $(PYTHON) wasm ## serve the demo page, with a model of the built-in digits, and print its address
 	@test -e wasm/demo/digits.bin || { $(MAKE) demo && cp build/demo/digits.bin wasm/demo/; }
@@ -57,6 +61,14 @@ check: lint ## lint and types
 
 lint: ## ruff
 	$(PYTHON) -m ruff check .
+
+fuzz: install ## fuzz all that reads files: make fuzz TIME=600 (seconds); needs clang
+	$(PIP) install atheris || echo 'without atheris the readers in Python are passed over'
+	$(PYTHON) tests/fuzz.py --seconds $(or $(TIME),600) $(TARGETS)
+
+coverage: install ## branches that the tests reach, of the C core (needs clang with llvm-cov) and of Python
+	$(PYTHON) tests/branches.py c
+	$(PYTHON) tests/branches.py python
 
 bench: ## time a .bin on this machine: make bench MODEL=mnist_cnn.bin
 	$(PYTHON) -m litenet.pyruntime $(MODEL) --bench

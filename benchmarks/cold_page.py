@@ -3,9 +3,9 @@
     pip install litenet playwright
     python benchmarks/cold_page.py MODEL.bin [--rounds N] [--browser PATH]
 
-The server is wasm/demo/serve.py on this machine. Each round is a new browser context, without a cache; the browser itself
-runs already. Times are the page's own, in milliseconds from the start of the navigation; prints the median and the best of
-each mark that main.js leaves.
+The server is wasm/demo/serve.py on this machine. Each round is a new browser context, without a cache; the browser
+itself runs already. Times are the page's own, in milliseconds from the start of the navigation: prints the median and
+the best of each mark that main.js leaves, and of the end of each fetch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ addEventListener("DOMContentLoaded", () => {
     clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerId: 1, button: 0, bubbles: true }));
   paper.setPointerCapture = () => {};
   paper.hasPointerCapture = () => true;
-  at("pointerdown", 0.28, 0.15); at("pointermove", 0.72, 0.15); at("pointermove", 0.45, 0.88); at("pointerup", 0.45, 0.88);
+  for (const move of [["pointerdown", 0.28, 0.15], ["pointermove", 0.72, 0.15], ["pointermove", 0.45, 0.88],
+                      ["pointerup", 0.45, 0.88]]) at(...move);
 });
 """
 
@@ -43,12 +44,13 @@ def visit(browser: Any, address: str) -> dict[str, float]:
     page.wait_for_function("performance.getEntriesByName('answer').length")
     entries = page.evaluate(
         """() => [...performance.getEntriesByType("mark").map((m) => [m.name, m.startTime]),
-          ...["requestStart", "responseEnd", "domInteractive"].map((k) => [k, performance.getEntriesByType("navigation")[0][k]]),
+          ...["requestStart", "responseEnd", "domInteractive"].map((k) =>
+            [k, performance.getEntriesByType("navigation")[0][k]]),
           ["first paint", performance.getEntriesByName("first-paint")[0]?.startTime ?? NaN],
           ...performance.getEntriesByType("resource").map((r) => [new URL(r.name).pathname, r.responseEnd])]"""
     )
     context.close()
-    return {name: time for name, time in reversed(entries)}
+    return dict(reversed(entries))
 
 
 def main() -> None:
@@ -60,7 +62,8 @@ def main() -> None:
     sys.path.insert(0, str(DEMO))
     import serve
 
-    server = serve.server(models={"digits.bin": args.model})
+    handler = type("Handler", (serve.Handler,), {"models": {"digits.bin": args.model}})
+    server = serve.server(handler=handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}/demo/"
     with sync_playwright() as driver:

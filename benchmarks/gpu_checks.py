@@ -49,8 +49,10 @@ raise SystemExit(main(sys.argv[2:]))
 def kernels() -> str:
     device = CudaDevice()
     count = 0
-    for half in (False, True):
-        for outcome in check_kernels.run(device, check_kernels.tests(device.sms, half)):
+    made = {half: check_kernels.tests(device.sms, half) for half in (False, True)}
+    device.compile({kernel for tests in made.values() for test in tests for kernel in test.kernels})
+    for tests in made.values():
+        for outcome in check_kernels.run(device, tests):
             assert not outcome.problem, f"{outcome.test.name}: {outcome.problem}"
             count += 1
     return f"{count} tests of kernels give what the definitions say"

@@ -4,7 +4,7 @@
     python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
     python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
-Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, with relu, relu6 or
+Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, prelu, with relu, relu6 or
 nothing after them; LiteRT is shown those without flatten. Prints for each microseconds of load, first run, and warm
 run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs
 least; then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of
@@ -34,7 +34,7 @@ from litenet.exporter.source import Source, load_source
 from litenet.pyruntime import InferenceEngine
 
 NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224",
-        "mbv1_025_96", "dscnn_kws", "mbv2_224"]  # fmt: skip
+        "mbv1_025_96", "dscnn_kws", "mbv2_224", zoo_bins.FACENET]  # fmt: skip
 ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
 clock = time.perf_counter  # --cpu: time.thread_time
 
@@ -73,6 +73,9 @@ def to_onnx(source: Source) -> bytes:
         elif n.op == "flatten":
             image = graph.shapes(n)[0]
             nodes.append(helper.make_node("Flatten", x, [y]))
+        elif n.op == "prelu":
+            slopes = constant(f"{n.name}.s", weights[n.params["slope"]].reshape(-1, 1, 1))
+            nodes.append(helper.make_node("PRelu", [*x, slopes], [y]))
         elif n.op == "add":
             nodes.append(helper.make_node("Add", x, [raw]))
         elif n.op == "linear":

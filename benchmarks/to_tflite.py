@@ -23,8 +23,8 @@ ACTIVATIONS = {"none": np.int8(0), "relu": np.int8(1), "relu6": np.int8(3)}
 
 
 def to_tflite(source: Source) -> bytes:
-    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, add, global_avg_pool and linear; SystemExit
-    names another operator."""
+    """The net, of conv2d, depthwise_conv2d, maxpool2d without padding, prelu, add, global_avg_pool and linear;
+    SystemExit names another operator."""
     graph, weights = device.prepare(source).graph, device.prepare(source).weights
     nodes: list[tuple[Any, ...]] = []
     constants: dict[str, np.ndarray] = {}
@@ -62,6 +62,9 @@ def to_tflite(source: Source) -> bytes:
             size = {1: np.int32(a.stride[1]), 2: np.int32(a.stride[0])}
             size |= {3: np.int32(a.kernel_size[1]), 4: np.int32(a.kernel_size[0])}
             name[n.output] = node("MAX_POOL_2D", x, {0: VALID, **size}, out)
+        elif n.op == "prelu":
+            slopes = constant(weights[n.params["slope"]].reshape(1, 1, -1))
+            name[n.output] = node("PRELU", [*x, slopes], {}, out)
         elif n.op == "add":
             name[n.output] = node("ADD", x, {0: act}, out)
         elif n.op == "global_avg_pool":

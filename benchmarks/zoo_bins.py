@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +119,29 @@ NETS: dict[str, tuple[list[int], list[dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+FACENET = "facenet_112"  # not in NETS: it needs the importer, as a blueprint has no prelu
+
+
+def facenet() -> Source:
+    """The MobileFaceNet of tests/onnx_zoo.py, through the importer."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    import onnx_zoo
+
+    from litenet.exporter.importers import READERS
+    from litenet.exporter.importers.tidy import tidy
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{FACENET}.onnx"
+        path.write_bytes(onnx_zoo.facenet().SerializeToString())
+        foreign = READERS[".onnx"](path)
+    none = blueprints.parse(json.dumps({"name": FACENET, "input_shape": [1], "layers": [linear(1)]}))
+    return Source(*tidy(foreign.graph, foreign.weights), none)
+
+
 def source_of(name: str) -> Source:
     """The net with the weights that training begins with."""
+    if name == FACENET:
+        return facenet()
     shape, layers = NETS[name]
     blueprint = blueprints.parse(json.dumps({"name": name, "input_shape": shape, "layers": layers}))
     graph = build(blueprint)

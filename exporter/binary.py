@@ -120,7 +120,7 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
         "loss": source.blueprint.loss.type,
         "created": time.strftime("%Y-%m-%d", time.gmtime()),
         "litenet": version_text(),
-        "dataset": {k: data[k] for k in ("name", "hash", "samples")} if data else None,
+        "dataset": {k: data[k] for k in ("name", "hash", "samples")} | {"split": _split(source)} if data else None,
         "accuracy": None if source.embedding else best.get("validation_accuracy"),
         "unknown": source.unknown,
         "answer": "embedding" if source.embedding else None,
@@ -128,6 +128,13 @@ def _metadata(source: Source, prepared: device.Device) -> dict[str, Any]:
         "blueprint": source.blueprint.resolved,
     }
     return {k: v for k, v in found.items() if v is not None}
+
+
+def _split(source: Source) -> dict[str, Any]:
+    """From what test and held-out samples follow, so that edge-train evaluate finds the same ones again."""
+    photos, settings = source.data.get("photos") or {}, source.settings
+    rule = {key: photos[key] for key in ("group", "test_split") if key in photos}
+    return rule | {key: settings[key] for key in ("seed", "validation_split") if key in settings}
 
 
 def _embedding(found: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -27,6 +27,40 @@ extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op 
                                      const void *data);
 """
 
+# A mapped file that is cut short takes its pages along: who reads them gets a signal, and no Python runs before it is
+# answered. So a command says one last sentence. Not for a library: signals belong to the program.
+OWN_DECLARATIONS = """
+void litenet_say_on_bus_error(const char *text, size_t length);
+ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
+"""
+OWN = """
+static ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out)
+{
+    const ln_status s = ln_check_input(m, in);
+    return s != LN_OK ? s : ln_run(m, arena, arena_bytes, in, out);
+}
+#if defined(_WIN32)
+static void litenet_say_on_bus_error(const char *text, size_t length) { (void)text; (void)length; }
+#else
+#include <signal.h>
+#include <unistd.h>
+static char litenet_last_words[512];
+static size_t litenet_last_words_length;
+static void litenet_on_bus_error(int signal)
+{
+    (void)signal;
+    if (write(2, litenet_last_words, litenet_last_words_length) < 0) _exit(2);
+    _exit(1);
+}
+static void litenet_say_on_bus_error(const char *text, size_t length)
+{
+    litenet_last_words_length = length < sizeof litenet_last_words ? length : sizeof litenet_last_words;
+    for (size_t i = 0; i < litenet_last_words_length; i++) litenet_last_words[i] = text[i];
+    signal(SIGBUS, litenet_on_bus_error);
+}
+#endif
+"""
+
 
 def declarations() -> str:
     """The part of each header between the lines marked cffi."""
@@ -37,12 +71,12 @@ def declarations() -> str:
 def make(base: str) -> cffi.FFI:
     """The builder, with `base` before every path: "" for setuptools, which runs in the root folder."""
     builder = cffi.FFI()
-    builder.cdef(declarations() + CALLBACK)
+    builder.cdef(declarations() + CALLBACK + OWN_DECLARATIONS)
     source_dir = SOURCES[0].parent
     depends = [*HEADERS, *source_dir.glob("*.h"), *source_dir.glob("*.def")]
     builder.set_source(
         "litenet.pyruntime._litenet",
-        '#include "litenet.h"\n#include "litenet_fast.h"',
+        '#include "litenet.h"\n#include "litenet_fast.h"' + OWN,
         sources=[base + path.relative_to(ROOT).as_posix() for path in SOURCES],
         depends=[base + path.relative_to(ROOT).as_posix() for path in depends],
         include_dirs=[base + "runtime_c/include", base + "runtime_c/src"],

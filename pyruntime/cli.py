@@ -114,8 +114,12 @@ def _run(args: argparse.Namespace) -> int:
 
     if "numpy" not in sys.modules:  # it would start threads for matrix products that are never asked of it
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from .engine import InferenceEngine
+    from .engine import InferenceEngine, say_on_bus_error
 
+    say_on_bus_error(
+        f"edge-infer: {args.model} was cut short while it was in use; run again. To replace a model, write the new one "
+        "beside it and rename it."
+    )
     if args.tune:
         from . import tune
 

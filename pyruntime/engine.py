@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import preprocess
+from . import metadata, preprocess
 from ._litenet import ffi, lib
 from .errors import ModelError
-from .kernels import pages, prepare
+from .kernels import map_file, pages, prepare
 from .preprocess import Preprocessing
 
-from_buffer, ln_run = ffi.from_buffer, lib.ln_run  # a look-up less a call
+from_buffer, litenet_run = ffi.from_buffer, lib.litenet_run  # a look-up less a call
 FLOATS, FLOAT32, INT8 = ffi.typeof("float[]"), np.dtype(np.float32), np.dtype(np.int8)
 BYTES = ffi.typeof("uint8_t[]")
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
@@ -124,6 +123,7 @@ class InferenceEngine:
         converted, except uint8, which is most likely a picture. A model with several outputs gives a tuple. Where the
         input is int8, float32 is rounded to its steps, and int8 is taken as it is (prepare gives that); outputs of int8
         come as the float32 they stand for, or with `raw` as they are.
+        ModelError where x holds NaN or infinity.
         """
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
             try:
@@ -144,7 +144,18 @@ class InferenceEngine:
             first, out = ffi.from_buffer(BYTES, x), ffi.from_buffer(BYTES, y)
             for n in range(count):
                 self._run(first + n * self._in_bytes, out + n * 4 * self._words)
-        parts, at = [], 0
+        return self._parts(y, single, raw)
+
+    def outputs_of(self, data: bytes, raw: bool = False) -> Any:
+        """The outputs in the bytes that a run elsewhere wrote, on a board say, as predict gives them."""
+        y = np.frombuffer(data.ljust(4 * self._words, b"\0"), np.int32)
+        if y.size != self._words:
+            raise ModelError(f"{self.name}: its outputs take {4 * self._words} bytes, not {len(data)}.")
+        return self._parts(y.reshape(1, -1), True, raw)
+
+    def _parts(self, y: np.ndarray, single: bool, raw: bool) -> Any:
+        """y: what ln_run wrote, a row for each input."""
+        count, parts, at = len(y), [], 0
         for shape, dtype, steps in zip(self._outputs, self.output_dtypes, self._steps, strict=True):
             kind = np.dtype(dtype)
             size = prod(shape) * kind.itemsize
@@ -153,11 +164,6 @@ class InferenceEngine:
             parts.append(part if raw or dtype == "float32" else _real(part, *steps))
             at += -(-size // 4) * 4
         return parts[0] if len(parts) == 1 else tuple(parts)
-
-    def real(self, outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Outputs as predict gives them with raw, as the float32 that they stand for."""
-        kinds = zip(outputs, self.output_dtypes, self._steps, strict=True)
-        return tuple(y if dtype == "float32" else _real(y, *steps) for y, dtype, steps in kinds)
 
     def predict_image(self, pixels: np.ndarray, layout: str | None = None) -> Any:
         """As predict, for a picture of any size: uint8 (H, W, C). layout names the channels ("rgb", ...);
@@ -222,15 +228,13 @@ class InferenceEngine:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The file's metadata section, as the exporter wrote it."""
+        """The file's metadata section, as the exporter wrote it. ModelError where a value has another type than
+        FORMAT.md says."""
         at, size = self._model.metadata_at, self._model.metadata_bytes
         text = self._call(lambda model: ffi.buffer(model.bin + at, size)[:])
-        try:
-            found = json.loads(text) if size else {}
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ModelError(f"{self.name}: the metadata at byte {at} is no JSON object; export it again.")
+        found, fault = metadata.read(text)
+        if fault is not None:
+            raise ModelError(f"{self.name}: the metadata at byte {at} {fault}; export it again.")
         return found
 
     @property
@@ -332,7 +336,7 @@ class InferenceEngine:
             pair = self._arenas.pop()
         except IndexError:
             pair = self._take_arena()
-        status = ln_run(self._model, pair[1], self._arena_bytes, x, y)
+        status = litenet_run(self._model, pair[1], self._arena_bytes, x, y)
         self._arenas.append(pair)
         if status:
             preprocess.check(status)
@@ -438,13 +442,19 @@ def _map(path: Path) -> mmap.mmap | bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else file.read(1)
+            return map_file(file.fileno()) if size else file.read(1)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; check the path of the model.") from None
     except IsADirectoryError:
         raise ModelError(f"{path} is a folder; expected a .bin model.") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+
+
+def say_on_bus_error(sentence: str) -> None:
+    """For commands: if a file that this process has mapped is cut short, print this and end with 1."""
+    text = f"{sentence}\n".encode()
+    lib.litenet_say_on_bus_error(text, len(text))
 
 
 def _explain(model: Any) -> str:

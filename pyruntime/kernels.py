@@ -14,7 +14,7 @@ from ._litenet import ffi, lib
 from .errors import ModelError
 
 HUGE_PAGE = 2 << 20  # bytes
-POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which Linux has since 5.14
+POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_READ and _WRITE, which Linux has since 5.14
 SPIN_ROUNDS = 300_000  # about a millisecond
 KERNELS = {ffi.string(lib.ln_fast_name(k)).decode(): k for k in range(1, lib.LN_KERNELS_END)}  # name: number
 
@@ -46,7 +46,7 @@ def prepare(model: Any, kernels: str | None, threads: int | None, tuned: bool | 
             raise ModelError(f"tuned has {len(choices)} numbers; this model has {model.op_count} operators.")
         lib.ln_fast_choose(model, ffi.from_buffer(choices))
     size = lib.ln_fast_bytes(model, number)
-    keep, memory = pages(size)
+    keep, memory = pages(size, at_once=False)  # ln_fast_prepare writes all of it, and finds a new page in the cache
     status = lib.ln_fast_prepare(model, number, pool, memory, size)
     lib.ln_fast_choose(model, ffi.NULL)  # `choices` ends here
     if status:
@@ -68,10 +68,10 @@ def peak_gflops(kernels: str, seconds: float) -> float | None:
     return best
 
 
-def pages(size: int) -> tuple[Any, Any]:
+def pages(size: int, at_once: bool = True) -> tuple[Any, Any]:
     """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64. If it is large it is made of
-    huge pages, where the system has them: a net whose tensors take megabytes runs up to a quarter faster. All of it is
-    asked for at once, so that the first run meets no new page."""
+    huge pages, where the system has them: a net whose tensors take megabytes runs up to a quarter faster. at_once: all
+    of it is asked for now, so that the first run meets no new page."""
     huge = size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     memory = mmap.mmap(-1, size + HUGE_PAGE * huge, **private)
@@ -80,9 +80,18 @@ def pages(size: int) -> tuple[Any, Any]:
     with contextlib.suppress(OSError):
         if huge:
             memory.madvise(mmap.MADV_HUGEPAGE)
-        if sys.platform == "linux":
+        if at_once and sys.platform == "linux":
             memory.madvise(POPULATE_WRITE, first, size)
     return keep, keep + first
+
+
+def map_file(file: int) -> mmap.mmap:
+    """The file's bytes, to read, without a copy; all pages of a large one at once, as the checksum sees them all."""
+    memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+    if sys.platform == "linux" and len(memory) >= HUGE_PAGE:
+        with contextlib.suppress(OSError):
+            memory.madvise(POPULATE_READ)
+    return memory
 
 
 def _pool(threads: int) -> Any:

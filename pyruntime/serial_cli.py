@@ -124,7 +124,7 @@ def _info(args: argparse.Namespace) -> int:
 def _infer(args: argparse.Namespace) -> int:
     from . import answers
     from .image import decode
-    from .serial_verify import outputs_of, reference, same_model
+    from .serial_verify import reference, same_model
 
     engine, data = reference(args.model)
     with engine, _board(args) as device:
@@ -133,8 +133,7 @@ def _infer(args: argparse.Namespace) -> int:
             picture = decode(file)
             x = engine.prepare(picture.pixels, picture.layout)
             ran = device.run(x.tobytes())
-            y = engine.real(outputs_of(engine, ran.output))
-            found = answers.answer(engine, file, y[0] if len(y) == 1 else y, 1e6 * ran.seconds, 1)
+            found = answers.answer(engine, file, engine.outputs_of(ran.output), 1e6 * ran.seconds, 1)
             print(*answers.text(found), f"({1e3 * ran.seconds:.3g} ms on the board)")
     return 0
 

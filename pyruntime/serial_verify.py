@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,14 +84,9 @@ def output_bytes(outputs: tuple[np.ndarray, ...]) -> bytes:
     return b"".join(y.tobytes() + bytes(-y.nbytes % 4) for y in outputs)
 
 
-def outputs_of(engine: InferenceEngine, data: bytes) -> tuple[np.ndarray, ...]:
-    """The inverse, in the outputs' types."""
-    found, at = [], 0
-    for shape, dtype in zip(engine.outputs.values(), engine.output_dtypes, strict=True):
-        y = np.frombuffer(data, dtype, int(np.prod(shape)), at).reshape(shape)
-        found.append(y)
-        at += -(-y.nbytes // 4) * 4
-    return tuple(found)
+def as_tuple(outputs: Any) -> tuple[np.ndarray, ...]:
+    """What predict gives for one output or several."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def verify(
@@ -105,12 +101,11 @@ def verify(
         found = Verified()
         for x, one in inputs(engine, data, samples, seed):
             ran, golden = device.run(x.tobytes(), seed=one), one is None
-            outputs = engine.predict(x, raw=True)
-            want = outputs if isinstance(outputs, tuple) else (outputs,)
+            want = as_tuple(engine.predict(x, raw=True))
             found.seconds += (ran.seconds - found.seconds) / (found.samples + 1)
             found.samples += 1
             found.golden += golden
-            if output_bytes(outputs_of(engine, ran.output)) == output_bytes(want):
+            if output_bytes(as_tuple(engine.outputs_of(ran.output, raw=True))) == output_bytes(want):
                 found.identical += 1
             else:
                 found.difference = _difference(device, engine, x, golden, ran.output, want, exact, found)
@@ -124,7 +119,7 @@ def verify(
 def _difference(device: Device, engine: InferenceEngine, x: np.ndarray, golden: bool, output: bytes,
                 want: tuple[np.ndarray, ...], exact: bool, found: Verified) -> Difference | None:  # fmt: skip
     worst, allowed, within = 0.0, 0.0, True
-    for got, y in zip(outputs_of(engine, output), want, strict=True):
+    for got, y in zip(as_tuple(engine.outputs_of(output, raw=True)), want, strict=True):
         apart = np.abs(got.astype(np.float64) - y.astype(np.float64))
         most = float(np.max(np.where(np.isfinite(apart), apart, np.inf)))
         floats = np.issubdtype(y.dtype, np.floating) and not exact

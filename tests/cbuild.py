@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "runtime_c" / "include"
 SRC = ROOT / "runtime_c" / "src"
 TESTS_C = ROOT / "tests" / "c"
-BUILD = ROOT / "build" / "tests-c"
 
 COMPILERS = ["gcc", "clang"]
 STRICT = (
@@ -32,6 +32,11 @@ STRICT = (
     "-Wfloat-conversion", "-Werror",
 )  # fmt: skip
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+# LITENET_COVERAGE: flags that count what runs, as `make coverage` sets them; sanitizers are then left out
+COVERAGE = shlex.split(os.environ.get("LITENET_COVERAGE", ""))
+if COVERAGE:
+    COMPILERS, SANITIZE = ["clang"], ()
+BUILD = ROOT / "build" / ("coverage" if COVERAGE else "tests-c")
 DESKTOP = {"ln_file.c", "ln_threads.c"}  # not part of the core: they use the operating system
 
 
@@ -55,11 +60,21 @@ def program(
     strict: bool = True,
 ) -> Path:
     """The built program. `flags` go to compiler and linker alike and come last, so they can override -O1."""
-    built = objects(sources, compiler, sanitize, flags, strict)
+    return link(name, objects(sources, compiler, sanitize, flags, strict), compiler, sanitize, flags)
+
+
+def link(
+    name: str, built: Sequence[Path], compiler: str = "gcc", sanitize: bool = True, flags: Sequence[str] = ()
+) -> Path:
+    """The program of these objects."""
     out = BUILD / f"{name}-{_digest([compiler, *flags, *(o.name for o in built)])}"
     if not out.exists():
-        _run([compiler, *map(str, built), *(SANITIZE if sanitize else ()), *flags], out)
+        _run([compiler, *map(str, built), *(SANITIZE if sanitize else ()), *flags, *_counting(compiler)], out)
     return out
+
+
+def _counting(compiler: str) -> list[str]:
+    return COVERAGE if compiler == "clang" else []
 
 
 def objects(
@@ -70,27 +85,29 @@ def objects(
     strict: bool = True,
 ) -> list[Path]:
     """The object file of each source, in order."""
-    need(compiler, sanitize)
+    need(compiler, sanitize, flags)
     options = ["-O1", "-g", f"-I{INCLUDE}", f"-I{SRC}", f"-I{TESTS_C}"]
-    options += [*(STRICT if strict else ()), *(SANITIZE if sanitize else ()), *flags]
+    options += [*(STRICT if strict else ()), *(SANITIZE if sanitize else ()), *flags, *_counting(compiler)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(lambda source: _object(Path(source), compiler, options), sources))
 
 
-def need(compiler: str, sanitize: bool = False) -> None:
-    """Skip the running test where the compiler, or its sanitizers, are missing."""
+def need(compiler: str, sanitize: bool = False, flags: Sequence[str] = ()) -> None:
+    """Skip the running test where the compiler, its sanitizers, or the library of its 32-bit programs are missing."""
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    if sanitize and not _has_sanitizers(compiler):
-        pytest.skip(f"{compiler} cannot link -fsanitize=address,undefined here")
+    wanted = (*(SANITIZE if sanitize else ()), *(f for f in flags if f.startswith(("-m32", "-idirafter"))))
+    if wanted and not _links(compiler, wanted):
+        pytest.skip(f"{compiler} cannot link {' '.join(wanted)} here")
 
 
 @cache
-def _has_sanitizers(compiler: str) -> bool:
+def _links(compiler: str, flags: Sequence[str]) -> bool:
     BUILD.mkdir(parents=True, exist_ok=True)
     probe = BUILD / f"probe-{compiler}-{os.getpid()}"
-    command = [compiler, "-x", "c", "-", *SANITIZE, "-o", str(probe)]
-    done = subprocess.run(command, input=b"int main(void){return 0;}", capture_output=True, check=False)
+    command = [compiler, "-x", "c", "-", *flags, "-o", str(probe)]
+    source = b"#include <errno.h>\n#include <stdio.h>\nint main(void){return puts(\"\") < 0;}"
+    done = subprocess.run(command, input=source, capture_output=True, check=False)
     probe.unlink(missing_ok=True)
     return done.returncode == 0
 

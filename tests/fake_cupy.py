@@ -51,6 +51,7 @@ class FakeCuda:
     broken: tuple = ()  # "nvrtc", "capture", "replay", "open", "bad kernel"
     miscompiled: str = ""  # a file that does not compile
     captured: list | None = None
+    followed: list = field(default_factory=list)  # launches that were set up beside the one before them
 
     def install(self, monkeypatch):
         import sys
@@ -60,6 +61,7 @@ class FakeCuda:
             one = driver.Card(self.name, self.capability, self.total)
             found = driver.Driver(True, self.driver_cuda, (one,) * self.cards, self.problem)
         monkeypatch.setattr(driver, "probe", lambda: found)
+        monkeypatch.setattr(driver, "library", lambda: Library(self) if self.driver_cuda else None)
         monkeypatch.setitem(sys.modules, "cupy", self.module() if self.cupy else None)
         return self
 
@@ -194,4 +196,39 @@ class RawModule:
             else:
                 self.machine.captured.append(run)
 
+        launch.kernel = types.SimpleNamespace(ptr=len(FUNCTIONS) + 1)
+        FUNCTIONS.append((entry, name))
         return launch
+
+
+FUNCTIONS = []  # by handle, from 1
+
+
+class Library:
+    """The driver's, as far as backends/follow.py uses it."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def cuDriverGetVersion(self, out):  # noqa: N802 (the driver's name)
+        out._obj.value = self.machine.driver_cuda
+        return 0
+
+    def cuLaunchKernelEx(self, config, function, pointers, extra):  # noqa: N802
+        if "follow" in self.machine.broken:
+            return 700
+        c, (entry, name) = config._obj, FUNCTIONS[function.value - 1]
+        dims, count = (ctypes.c_uint * 6)(*c.grid, *c.block), len(pointers)
+        sizes = [ctypes.string_at(at, 8) for at in pointers]  # the caller's values are gone when a graph is replayed
+
+        def run():
+            kept = [ctypes.create_string_buffer(value, 8) for value in sizes]
+            at = (ctypes.c_void_p * count)(*(ctypes.addressof(value) for value in kept))
+            assert entry(dims, ctypes.c_uint(c_shared), ctypes.c_int(False), at, ctypes.c_int(count)) < 0, name
+
+        c_shared, asked = c.shared, c.attributes[0]
+        assert (c.count, asked.id, asked.value[0]) == (1, 6, 1)
+        assert self.machine.captured is not None, "it is for graphs"
+        self.machine.captured.append(run)
+        self.machine.followed.append(name)
+        return 0

@@ -226,3 +226,13 @@ def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
     assert refused(path) == (
         f"{path} was written by a newer LiteNet (checkpoint version 2, this one reads 1).\n  Update LiteNet."
     )
+
+
+def test_what_a_killed_process_left_is_deleted_once_it_is_nobodys(tmp_path):
+    old, fresh, other = (tmp_path / name for name in (".a[1].npz.77.tmp", ".a[1].npz.78.tmp", ".b.npz.77.tmp"))
+    for path in (old, fresh, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    checkpoint.write_atomically(tmp_path / "a[1].npz", lambda file: file.write(b"whole"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [fresh.name, other.name, "a[1].npz"]

@@ -52,6 +52,28 @@ def test_launches_that_are_checked_one_by_one_give_the_bits_of_the_graph(monkeyp
         assert array.tobytes() == same[name].tobytes(), name
 
 
+@pytest.mark.parametrize(
+    ("capability", "driver_cuda", "want"), [((9, 0), 13000, True), ((9, 0), 12020, False), ((8, 6), 13000, False)]
+)
+def test_where_card_and_driver_can_a_launch_is_set_up_beside_the_one_before_it(
+    monkeypatch, capability, driver_cuda, want
+):
+    layers = [{"type": "conv2d", "out_channels": 4, "kernel_size": 3, "padding": 1, "activation": "relu"}]
+    _, weights = trained(monkeypatch, layers)
+    machine = FakeCuda(capability=capability, driver_cuda=driver_cuda)
+    monkeypatch.setattr("test_cuda_device.FakeCuda", lambda **_: machine)
+    _, same = trained(monkeypatch, layers)
+    for name, array in weights.items():
+        assert array.tobytes() == same[name].tobytes(), name
+    assert any("loss" in name or "entropy" in name for name in machine.followed) is want
+    assert "load_u8_f32" not in machine.followed  # the first of its graph
+
+
+def test_a_launch_the_driver_refuses_is_named(monkeypatch):
+    with pytest.raises(UserError, match=r"\w+_f32 \(\w+\.cu .*\), .* blocks of \d+, sizes .* driver's error 700"):
+        trained(monkeypatch, [], capability=(9, 0), broken={"follow"})
+
+
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_launch_that_fails_names_itself_or_how_to_find_it(monkeypatch, checked):
     if checked:

@@ -36,9 +36,13 @@ def close(got, want):
     assert_close(got, want, part * max(1.0, float(np.sqrt(np.mean(np.square(want))))), part)
 
 
+def part_of(turned):
+    return "dgrad" if turned else "forward"
+
+
 def variants(case, turned, pool=False, **more):
     s = case.shapes(want=ALL, **more)
-    return [calls_winograd4.conv(s, turned, pool, Way(t), per_turn) for t, per_turn in FORMS]
+    return [calls_winograd4.conv(part_of(turned), s, pool, Way(t), per_turn) for t, per_turn in FORMS]
 
 
 @pytest.mark.parametrize(("x", "N", "attrs"), SHAPES)
@@ -76,7 +80,7 @@ def test_blocks_that_would_not_fill_the_card_may_be_cut(monkeypatch, turned, per
     monkeypatch.setattr(calls_winograd4, "PART_STEPS", 1)
     case = conv((13, 10, 36), 1, {"out_channels": 70, "padding": 1, "activation": "relu"})
     s = case.shapes(8, want=ALL)
-    v, whole = (calls_winograd4.conv(s, turned, False, Way(TILES[3], cut), per_turn) for cut in (True, False))
+    v, whole = (calls_winograd4.conv(part_of(turned), s, False, Way(TILES[3], cut), per_turn) for cut in (True, False))
     assert v.name == f"{whole.name} c{5 if turned else 3}"
     dy, y, want = case.gradients()
     for backwards in (False, True):

@@ -82,7 +82,7 @@ def test_a_run_leaves_a_folder_that_tells_everything(here, capsys):
     out, err = capsys.readouterr()
     run = here / "run"
     assert sorted(p.name for p in run.iterdir()) == [
-        "best.npz", "config.json", "environment.json", "last.npz", "log.txt", "metrics.csv", "metrics.jsonl",
+        ".lock", "best.npz", "config.json", "environment.json", "last.npz", "log.txt", "metrics.csv", "metrics.jsonl",
         "report.html", "test.json"]  # fmt: skip
 
     config = json.loads((run / "config.json").read_text())

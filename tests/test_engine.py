@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -371,3 +372,24 @@ def test_importing_the_package_loads_neither_numpy_nor_the_binding():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("labels", 5, "a list of texts"),
+        ("labels", ["a", 1, "c"], "a list of texts"),
+        ("outputs", "y", "a list of texts"),
+        ("answer", "maybe", '"classes", "values" or "embedding"'),
+        ("accuracy", True, "a number"),
+        ("unknown", {"temperature": 0}, "an object of numbers, its temperature above 0,"),
+        ("unknown", {"margin": "much"}, "an object of numbers, its temperature above 0,"),
+        ("dataset", [], "an object"),
+    ],
+)
+def test_metadata_of_other_types_than_the_format_has_are_refused(key, value, expected):
+    engine = InferenceEngine(bins.mlp(metadata={key: value}).bytes())
+    with pytest.raises(ModelError) as error:
+        _ = engine.info
+    shown = json.dumps(value)
+    assert f" says {key} is {shown}; {expected} is expected; export it again." in str(error.value)

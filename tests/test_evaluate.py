@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import bins
 import cv2
 import numpy as np
+import photos
 import pytest
 from test_edge_train import NET, changed, here, train  # noqa: F401  (a fixture)
 
@@ -111,7 +113,10 @@ def test_the_samples_held_out_are_those_of_the_run(here, capsys):  # noqa: F811
     assert found["accuracy"] == row["validation_accuracy"]
     assert found["log_loss"] == pytest.approx(row["validation_loss"], abs=1e-6)
     assert evaluated(capsys, "run", "--split", "train")["samples"] == 27
-    assert evaluated(capsys, "net.bin", "--data", "pictures.npz", "--split", "train")["samples"] == 30
+    for part in ("train", "validation"):
+        mine = evaluated(capsys, "run", "--split", part)
+        device = evaluated(capsys, "net.bin", "--data", "pictures.npz", "--split", part)
+        assert device["confusion"] == mine["confusion"]
     assert "number " in found["worst"][0]["sample"]
 
 
@@ -193,6 +198,29 @@ def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa:
     assert "mean squared error" in capsys.readouterr().out
 
 
+def test_a_bin_is_asked_about_the_photos_that_its_run_kept_apart(here, capsys):  # noqa: F811
+    for n in range(120):  # four photos of each object, whose numbers lie far apart
+        photos.write(here / "photos" / "ab"[n % 2] / f"{n // 2 % 15}-{n // 30:02}.png", photos.picture(n, (8, 8), 1))
+    rule = ("--group", r"/(\d+)-", "--seed", 3, "--test-split", 0.2, "--validation-split", 0.25)
+    settings = ("--out", "run", "--quiet", "--no-report", "--cache", "cache", "--epochs", 1)
+    assert train(*settings, *rule, data="photos") == 0
+    assert edge_export(["run", "-o", "net.bin"]) == 0
+    sizes = {}
+    for part in ("test", "validation", "train"):
+        mine = evaluated(capsys, "run", "--split", part)
+        device = evaluated(capsys, "net.bin", "--data", "photos", "--split", part)
+        assert device["confusion"] == mine["confusion"]
+        kept = json.loads((here / "run" / "photos.json").read_text())["parts"][part]
+        sizes[part] = device["samples"]
+        assert sizes[part] == len(kept)
+        assert all(k % 4 == 0 for k in Counter(file.rpartition("-")[0] for file in kept).values())
+    for model in ("run", "net.bin"):
+        other = evaluated(capsys, model, "--data", "photos", "--test-split", 0.5, "--group", "(.*)")
+        assert other["samples"] > sizes["test"]
+        everything = evaluated(capsys, model, "--data", "photos", "--test-split", 0, "--split", "all")
+        assert everything["samples"] == sum(sizes.values()) == 120
+
+
 def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
     made(here)
     assert "a .bin does not say where its data are" in mistake(capsys, "net.bin")
@@ -200,9 +228,13 @@ def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
     assert "there is no such file" in mistake(capsys, "nowhere")
     assert "holds weights alone" in mistake(capsys, _weights(here))
     assert "has a test set of its own" in mistake(capsys, "run", "--split", "all")
-    assert "a .bin does not say which samples" in mistake(
-        capsys, "net.bin", "--data", "pictures.npz", "--split", "validation"
+    bare = bins.Bin((8, 8, 1), bins.GRAY).add("flatten").add("linear", out_features=3)
+    (here / "bare.bin").write_bytes(bare.bytes())
+    assert "this .bin does not say which samples" in mistake(
+        capsys, "bare.bin", "--data", "pictures.npz", "--split", "validation"
     )
+    assert "--test-split is 1;" in mistake(capsys, "net.bin", "--data", "pictures.npz", "--test-split", 1)
+    assert "--seed is -1;" in mistake(capsys, "net.bin", "--data", "pictures.npz", "--seed", -1)
     assert train("--out", "all", "--quiet", "--validation-split", 0, data=_without_test(here)) == 0
     assert "There is neither a test set nor samples held out" in mistake(capsys, "all")
     assert "the run held no samples out" in mistake(capsys, "all", "--split", "validation")

@@ -49,6 +49,16 @@ def test_predict_takes_floats_or_steps_and_gives_floats_or_steps(engine):
     assert engine.predict(np.empty((0, 12, 10, 3), np.float32), raw=True).shape == (0, 4)
 
 
+def test_outputs_of_a_run_elsewhere_are_read_as_its_own(engine):
+    made = pictures()
+    x = made.input()
+    y = made.values(x)[-1]
+    assert engine.outputs_of(y.tobytes()).tobytes() == engine.predict(x).tobytes()
+    assert engine.outputs_of(y.tobytes(), raw=True).tobytes() == y.tobytes()
+    with pytest.raises(ModelError, match="its outputs take 4 bytes, not 8"):
+        engine.outputs_of(bytes(8))
+
+
 def test_values_that_no_step_stands_for_become_the_nearest(engine):
     x = np.zeros((12, 10, 3), np.float32)
     x[0, 0] = [np.nan, np.inf, -np.inf]

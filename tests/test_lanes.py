@@ -37,6 +37,10 @@ def test_what_is_waited_for_already_is_not_waited_for_again():
     assert needs(fork) == [set(), {0}, {0}, {1, 2}]
     lanes = [task.lane for task in schedule(fork)]
     assert lanes[1] != lanes[2]
+    follows = [task.follows for task in schedule(fork)]
+    assert follows[0] is False and sorted(follows[1:3]) == [False, True]  # one goes on in the lane, one begins another
+    assert follows[3] is False  # it waits for two
+    assert [task.follows for task in schedule(chain)] == [False, True, True]
     assert set(lanes) <= set(range(LANES))
 
 

@@ -4,6 +4,7 @@ is run: this is all that can be said without such a machine."""
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -74,3 +75,20 @@ def test_the_binding_compiles(system, tmp_path):
         (folder / "pyconfig.h").write_text(WINDOWS)
         headers = [f"-I{folder}"]
     compile_all(system, [binding], tmp_path, *headers)
+
+
+def test_the_core_is_c99_for_a_compiler_that_calls_itself_msvc():
+    """clang with Microsoft's target claims to be MSVC and not gcc, so it sees the code that MSVC would; headers of C
+    alone are needed. What MSVC itself says of it is not known."""
+    if shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    system = {"ln_file.c", "ln_threads.c"}  # they include Windows' headers
+    sources = [str(p) for p in sorted(cbuild.SRC.glob("*.c")) if p.name not in system]
+    command = ["clang", "--target=x86_64-pc-windows-msvc", "-ffreestanding", "-fsyntax-only", "-std=c99"]
+    command += ["-Wall", "-Wextra", "-Wvla", "-Werror", f"-I{cbuild.INCLUDE}"]
+    done = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    gnu = subprocess.run(
+        [*command[:5], "-dM", "-E", "-x", "c", "-"], input="", capture_output=True, text=True, check=True
+    )
+    assert "__GNUC__" not in gnu.stdout and "_MSC_VER" in gnu.stdout

@@ -238,7 +238,11 @@ def status_number(name):
     return names.index(name)
 
 
-@pytest.mark.parametrize("sizes", [(0, 5, 3, 3), (5, 0, 3, 3), (5, 5, 0, 3), (5, 5, 3, 0), (1, 65536, 3, 3)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(0, 5, 3, 3), (5, 0, 3, 3), (5, 5, 0, 3), (5, 5, 3, 0),
+     (1, 65536, 3, 3), (65536, 1, 3, 3), (1, 1, 65536, 1), (1, 1, 1, 65536)],
+)  # fmt: skip
 def test_sizes_outside_1_to_65535_are_refused(driver, sizes):
     assert status_of(driver, gray(), GRAY_LAYOUT, *sizes) == status_number("LN_BAD_IMAGE_SIZE")
 

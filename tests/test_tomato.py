@@ -12,12 +12,13 @@ from litenet.pyruntime.cli import main as edge_infer
 from litenet.trainer import checkpoint
 from litenet.trainer.cli import main as edge_train
 from litenet.trainer.data.photos import PhotoOptions, open_photos
+from litenet.trainer.report.evaluate import weights_of
 from litenet.trainer.session import frame_for
 from litenet.trainer.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAVES = ROOT.parent / "shared" / "data" / "tomato_leaf"
-EXAMPLE = ROOT / "examples" / "tomato_cnn.json"
+EXAMPLES = ROOT / "examples"
 
 pytestmark = pytest.mark.skipif(not LEAVES.is_dir(), reason=f"{LEAVES} is not there")
 
@@ -31,10 +32,10 @@ def leaves(tmp_path_factory):
     return folder
 
 
-def trained(leaves, tmp_path, capsys, *more):
+def trained(example, leaves, tmp_path, capsys, *more):
     """(accuracy on the test photos, how many of them edge-infer answers as the trainer does)."""
     run, cache = str(tmp_path / "run"), str(tmp_path / "cache")
-    given = [str(EXAMPLE), "--data", str(leaves), "--cache", cache, "--out", run, "--quiet", *more]
+    given = [str(EXAMPLES / example), "--data", str(leaves), "--cache", cache, "--out", run, "--quiet", *more]
     assert edge_train(given) == 0
     assert edge_export([run, "-o", str(tmp_path / "leaf.bin")]) == 0
     capsys.readouterr()
@@ -44,7 +45,8 @@ def trained(leaves, tmp_path, capsys, *more):
     data = saved.meta["data"]
     test = open_photos(leaves, PhotoOptions(cache=cache), frame_for(saved.blueprint)).test
     trainer = Trainer(saved.blueprint, 50, 0, tuple(data["mean"]), tuple(data["std"]))
-    trainer.load_arrays(saved.arrays, saved.where, optimizer=False)
+    weights = {f"weights/{name}": array for name, array in weights_of(saved).items()}
+    trainer.load_arrays(weights, saved.where, optimizer=False)
     found = trainer.evaluate(test.x, test.y)
     names = [test.labels[k] for k in found.predictions]
     assert len(answers) == len(names) == 400
@@ -52,21 +54,24 @@ def trained(leaves, tmp_path, capsys, *more):
     return found.accuracy, same
 
 
-def test_the_file_answers_on_every_jpeg_as_the_trainer_did(leaves, tmp_path, capsys):
-    accuracy, same = trained(leaves, tmp_path, capsys, "--epochs", "1")
+@pytest.mark.parametrize("example", ["tomato_cnn.json", "tomato_resnet.json"])
+def test_the_file_answers_on_every_jpeg_as_the_trainer_did(example, leaves, tmp_path, capsys):
+    accuracy, same = trained(example, leaves, tmp_path, capsys, "--epochs", "1", "--no-report")
     assert same == 400
     assert accuracy > 0.3
 
 
 @pytest.mark.slow
-def test_the_example_learns_to_tell_the_diseases(leaves, tmp_path, capsys):
-    accuracy, same = trained(leaves, tmp_path, capsys)
+@pytest.mark.parametrize(("example", "least"), [("tomato_cnn.json", 0.8), ("tomato_resnet.json", 0.94)])
+def test_the_example_learns_to_tell_the_diseases(example, least, leaves, tmp_path, capsys):
+    accuracy, same = trained(example, leaves, tmp_path, capsys)
     assert same == 400
-    assert accuracy >= 0.8
+    assert accuracy >= least
+    assert (tmp_path / "run" / "report.html").stat().st_size < 2_000_000
 
 
 def test_frames_of_the_same_photos_are_the_same_in_every_cache(leaves, tmp_path):
-    frame = frame_for(checkpoint.blueprints.load(EXAMPLE))
+    frame = frame_for(checkpoint.blueprints.load(EXAMPLES / "tomato_cnn.json"))
     one, other = (open_photos(leaves, PhotoOptions(cache=tmp_path / name), frame) for name in "ab")
     assert one.train.hash() == other.train.hash()
     assert np.array_equal(one.test.y, np.repeat(np.arange(4), 100))

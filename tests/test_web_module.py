@@ -7,11 +7,13 @@ import gzip
 import json
 import shutil
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
 import bins
 import everything
+import int8_nets
 import numpy as np
 import pytest
 from closeness import assert_close
@@ -23,6 +25,9 @@ from litenet.pyruntime.answers import probabilities
 from litenet.trainer.ops import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "wasm"))
+from npm_package import lean  # noqa: E402
+
 LIMIT, LIMIT_GZIP = 100_000, 40_000  # bytes a page fetches, the model aside
 MODULES = ("litenet.wasm", "litenet-simd.wasm", "litenet-relaxed.wasm", "litenet-full.wasm")
 TOOLS = [tool for tool in ("node", "clang", "make") if not shutil.which(tool)]
@@ -103,11 +108,36 @@ def test_the_vector_modules_give_the_portable_numbers(built, relaxed, module, ne
         {"model": NETS[net], "do": "info", "module": module},
         options=relaxed,
     )
-    assert layers["info"]["kernels"] == ("wasm relaxed" if "relaxed" in module else "wasm")
+    copied = (built / module).read_bytes() == (built / "litenet-simd.wasm").read_bytes()  # by an old clang
+    assert layers["info"]["kernels"] == ("wasm relaxed" if "relaxed" in module and not copied else "wasm")
     for got, want in zip(found, engine.trace(x), strict=True):
         assert (got["name"], got["op"], tuple(got["shape"])) == (want.name, want.op, want.shape)
         scale = max(float(np.abs(want.array).max()), 1e-3)
         assert np.abs(floats(got["values"]) - np.ravel(want.array)).max() <= 1e-5 * scale, got["name"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_int8_model_takes_and_gives_floats_and_has_one_answer(built, relaxed, module):
+    file = int8_nets.picture_model(int8_nets.pictures(), loss="cross_entropy")
+    engine = InferenceEngine(file)
+    x = x_of(engine)
+    pixels = np.random.default_rng(1).integers(0, 256, (20, 30, 4), np.uint8)
+    picture = {"data": packed(pixels), "width": 30, "height": 20}
+    job = {"model": file, "module": module}
+    out, each, made, test = node(
+        built,
+        {**job, "do": "run", "input": packed(x)},
+        {**job, "do": "trace", "input": packed(x)},
+        {**job, "do": "prepare", "picture": picture},
+        {**job, "do": "selfTest"},
+        options=relaxed,
+    )
+    np.testing.assert_array_equal(floats(out), engine.predict(x))
+    for got, want in zip(each, engine.trace(x), strict=True):
+        np.testing.assert_array_equal(floats(got["values"]), np.ravel(want.array))
+    steps = engine.prepare(pixels, "rgba")
+    np.testing.assert_array_equal(floats(made), (steps.ravel().astype(np.float32) - 3) / 32)
+    assert test is None
 
 
 @pytest.mark.parametrize("op", ["concat", "mul", "pad", "reshape", "resize", "slice", "transpose", "unary"])
@@ -217,7 +247,31 @@ def test_five_hundred_models_come_and_go_in_the_memory_of_one(built):
 
 @pytest.mark.parametrize("core", ["litenet-simd.wasm", "litenet-relaxed.wasm"])
 def test_what_a_page_fetches_is_small(built, core):
-    files = [(built / name).read_bytes() for name in (core, "litenet.js")]
+    files = [(built / core).read_bytes(), lean((built / "litenet.js").read_text(), "").encode()]  # as packed
     sizes = sum(map(len, files)), sum(len(gzip.compress(file, 9)) for file in files)
     print(f"{core} and litenet.js: {sizes[0]:,} bytes, {sizes[1]:,} with gzip")
     assert sizes[0] <= LIMIT and sizes[1] <= LIMIT_GZIP
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="npm is not here")
+def test_a_fresh_project_installs_the_package_and_uses_it(built, tmp_path):
+    def run(*command, cwd):
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "net.bin").write_bytes(NETS["digits"])
+    (project / "use.mjs").write_text(
+        """import { LiteNet } from "litenet";
+           const model = await LiteNet.load("net.bin");
+           await model.selfTest();
+           console.log(model.info.outputs[0].shape, model.predict(new Float32Array(784)).values.length);
+           await LiteNet.load("use.mjs").catch((error) => console.log(error.message));"""
+    )
+    run(sys.executable, str(built / "npm_package.py"), str(tmp_path / "package"), cwd=tmp_path)
+    made = run("npm", "pack", "--silent", str(tmp_path / "package"), cwd=tmp_path).split()[-1]
+    run("npm", "install", "--silent", "--offline", "--no-audit", "--no-fund", str(tmp_path / made), cwd=project)
+    said = run("node", "use.mjs", cwd=project).splitlines()
+    assert said[0] == "[ 10 ] 10" and said[1].startswith("use.mjs: ") and "not a LiteNet model" in said[1]

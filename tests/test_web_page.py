@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
+import math
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -47,6 +50,48 @@ STROKES = {
 }
 
 
+def arc(x, y, across, down, begin, end, points=16):
+    """Points on an ellipse around (x, y); angles in degrees, clockwise from the right."""
+    angles = [math.radians(begin + (end - begin) * i / points) for i in range(points + 1)]
+    return [(x + across * math.cos(a), y + down * math.sin(a)) for a in angles]
+
+
+# All ten, as people write them: for a net that has learnt from people.
+HANDWRITTEN = {
+    "0": [arc(0.5, 0.5, 0.2, 0.34, -90, 270)],
+    "1": [[(0.42, 0.28), (0.53, 0.15), (0.53, 0.86)]],
+    "2": [arc(0.5, 0.34, 0.2, 0.19, 180, 400) + [(0.3, 0.85), (0.74, 0.85)]],
+    "3": [arc(0.48, 0.32, 0.18, 0.17, -150, 90) + arc(0.48, 0.67, 0.21, 0.18, -90, 150)],
+    "4": [[(0.36, 0.14), (0.3, 0.5), (0.72, 0.5)], [(0.66, 0.14), (0.62, 0.88)]],
+    "5": [[(0.7, 0.15), (0.38, 0.15), (0.34, 0.45), *arc(0.47, 0.64, 0.22, 0.21, -110, 150)]],
+    "6": [[(0.6, 0.14), (0.46, 0.28), (0.37, 0.45), (0.33, 0.62), *arc(0.5, 0.68, 0.17, 0.17, 180, -180)]],
+    "7": [[(0.26, 0.2), (0.72, 0.18), (0.6, 0.42), (0.46, 0.88)]],
+    "8": [arc(0.5, 0.33, 0.16, 0.17, 90, -270) + arc(0.5, 0.68, 0.19, 0.18, -90, 270)],
+    "9": [[*arc(0.48, 0.35, 0.18, 0.19, 0, -360), (0.66, 0.35), (0.64, 0.88)]],
+}
+MNIST = ROOT.parent / "shared" / "data" / "mnist"
+TRAINING, TEST = 24_000, 500  # pictures of MNIST: seconds of training
+NET = {
+    "name": "mnist_small",
+    "input_shape": [1, 28, 28],
+    "layers": [
+        {"type": "conv2d", "out_channels": 12, "kernel_size": 3, "padding": 1, "activation": "relu"},
+        {"type": "maxpool2d", "kernel_size": 2, "stride": 2},
+        {"type": "conv2d", "out_channels": 24, "kernel_size": 3, "padding": 1, "activation": "relu"},
+        {"type": "maxpool2d", "kernel_size": 2, "stride": 2},
+        {"type": "flatten"},
+        {"type": "linear", "out_features": 10},
+    ],
+    "loss": "cross_entropy",
+    "optimizer": {"type": "adam"},
+    "learning_rate": 0.005,
+    "schedule": "one_cycle",
+    "batch_size": 32,
+    "epochs": 1,
+    "preprocessing": {"invert": "auto"},
+}
+
+
 @pytest.fixture(scope="module")
 def address():
     done = subprocess.run(["make", "-s", "wasm"], cwd=ROOT, capture_output=True, text=True)
@@ -72,15 +117,33 @@ def browser():
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """A .bin trained on the digits that come with LiteNet."""
-    folder = tmp_path_factory.mktemp("digits")
+    return trained("examples/digits_cnn.json", "digits", tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory):
+    """A .bin trained on a part of MNIST."""
+    if not MNIST.is_dir():
+        pytest.skip("MNIST is not in ../shared/data")
+    folder = tmp_path_factory.mktemp("mnist")
+    for kind, count in (("train", TRAINING), ("t10k", TEST)):
+        for name, head, each in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
+            whole = gzip.decompress((MNIST / f"{kind}-{name}-ubyte.gz").read_bytes())
+            part = whole[:4] + struct.pack(">I", count) + whole[8 : head + count * each]
+            (folder / f"{kind}-{name}-ubyte").write_bytes(part)
+    (folder / "net.json").write_text(json.dumps(NET))
+    return trained(str(folder / "net.json"), str(folder), folder)
+
+
+def trained(blueprint: str, data: str, folder: Path) -> Path:
     for module, arguments in (
-        ("trainer", ["examples/digits_cnn.json", "--data", "digits", "--out", str(folder / "run"), "--quiet"]),
-        ("exporter", [str(folder / "run"), "-o", str(folder / "digits.bin")]),
+        ("trainer", [blueprint, "--data", data, "--out", str(folder / "run"), "--quiet", "--no-report"]),
+        ("exporter", [str(folder / "run"), "-o", str(folder / "net.bin")]),
     ):
         command = [sys.executable, "-m", f"litenet.{module}", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    return folder / "digits.bin"
+    return folder / "net.bin"
 
 
 class Page:
@@ -102,20 +165,21 @@ class Page:
     def text(self, name: str) -> str:
         return self.page.locator(f"#{name}").text_content()
 
-    def draw(self, strokes) -> None:
+    def draw(self, strokes, steps=8) -> None:
         box = self.page.locator("#paper").bounding_box()
         for stroke in strokes:
             points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
             self.page.mouse.move(*points[0])
             self.page.mouse.down()
             for point in points[1:]:
-                self.page.mouse.move(*point, steps=8)
+                self.page.mouse.move(*point, steps=steps)
             self.page.mouse.up()
         self.frame()
 
     def frame(self) -> None:
         """Until what changed has been answered."""
         self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.wait_for_selector("#maps:not([aria-busy=true])", state="attached")
 
     def close(self) -> None:
         self.context.close()
@@ -134,6 +198,17 @@ def test_a_drawn_digit_is_recognised(page, digit):
     page.draw(STROKES[digit])
     assert page.text("answer").startswith(f"{digit},"), page.text("answer")
     assert page.text("trouble") == ""
+
+
+def test_handwritten_digits_are_recognised_by_a_net_that_learnt_mnist(browser, address, mnist):
+    page = Page(browser, address, mnist)
+    answers = {}
+    for digit, strokes in HANDWRITTEN.items():
+        page.page.locator("#clear").click()
+        page.draw(strokes, steps=2)
+        answers[digit] = page.text("answer")
+    assert [digit for digit, answer in answers.items() if not answer.startswith(f"{digit},")] == [], answers
+    page.close()
 
 
 def test_the_keyboard_draws_too(page):

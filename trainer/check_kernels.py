@@ -21,7 +21,7 @@ from .data.batches import to_input
 from .data.mix import UNMIXED, Mix, draw_mix
 from .errors import LaunchError, UserError
 from .fields import Options
-from .kernels import calls_gemm, calls_load, calls_other, calls_step
+from .kernels import calls_gemm, calls_load, calls_moments, calls_other, calls_step
 from .kernels.call import Call, Kernel, Ref, Shapes
 from .kernels.tiles import COUNTERS
 from .ops import OPS, activations, backward_needs, make_attrs, parameters
@@ -42,7 +42,8 @@ LARGER: dict[str, list[dict[str, Any]]] = {  # what the operators' own cases do 
     "linear": [{"x": (200,), "out_features": 36, "activation": "relu"}],
     "softmax": [{"x": (1100,)}],
 }
-FORMS = ("KEEP", "POOL", "SPLIT", "STRIDED", "TURNED")  # macros that make another kernel of one with the same name
+NORMED = [*LARGER["conv2d"], {"out_channels": 20, "kernel_size": 3, "padding": 1, "x": (40, 41, 3)}]  # batchnorm behind
+FORMS = ("KEEP", "MOMENTS", "POOL", "SPLIT", "STRIDED", "TURNED")  # macros that make another kernel of the same name
 HALF_ROLES = frozenset({"x", "x2", "y", "z", "dy", "dz", "d:x", "d:x2"})  # stored as the net's activations are
 TOLERANCE = 2e-5  # of a value and of the values' root mean square: ten times what rounding does to these sums
 WINOGRAD_TOLERANCE, HALF_TOLERANCE = 3e-4, 4e-3
@@ -175,6 +176,13 @@ def _operator(op: str, sms: int, half: bool) -> Iterator[Test]:
                     if not new <= seen:
                         seen |= new
                         yield test
+    for case in NORMED if op == "conv2d" else ():
+        seen = set()
+        for test in _Example(op, case, sms, half).with_norm():
+            new = {_form(call.kernel) for call in test.calls}
+            if not new <= seen:
+                seen |= new
+                yield test
 
 
 def _form(kernel: Kernel) -> tuple:
@@ -246,6 +254,26 @@ class _Example:
             tolerance = HALF_TOLERANCE if self.half else WINOGRAD_TOLERANCE if family == "Winograd" else TOLERANCE
             yield Test(family, f"{name} of {shape}", calls, arrays, here, tolerance)
 
+    def with_norm(self) -> Iterator[Test]:
+        """Each way to make y and leave its moments, and a batchnorm that makes z of both."""
+        module, draw, C = OPS["batchnorm"], np.random.default_rng(5), self.y[-1]
+        a = make_attrs(module.OP, {"activation": "relu"})
+        s = Shapes(a, ROWS, self.y, self.y, sms=self.s.sms, half=self.half, moments=True)
+        norm = [_renamed(call, {"x": "y", "y": "z"}) for call in calls_other.CALLS["batchnorm"]("train", s)]
+        y = self.stored("y", self.trained()[0])
+        weights = {w.name: _stored(abs(draw.standard_normal(C)) + 0.5, False) for w in module.OP.weights}
+        z, aux = module.forward_train(a, *(v.astype(np.float64) for v in (y, *weights.values())))
+        want = {"y": y.astype(np.float64), "z": z} | aux
+        for _, variant, calls, scratch in self.variants("train", replace(self.s, moments=True)):
+            arrays = self.env | weights
+            made = {k: _stored(v, self.half and k in ("y", "z")) for k, v in want.items() if k not in weights}
+            arrays |= {k: _unwritten(v) for k, v in made.items()}
+            arrays["moments"] = np.full(calls_moments.floats(y.size // C, C), np.nan, np.float32)
+            arrays |= _memory({"scratch", "counters"}, scratch)
+            tolerance = HALF_TOLERANCE if self.half else WINOGRAD_TOLERANCE
+            name = f"conv2d {variant} and batchnorm of {' x '.join(map(str, self.s.x))}"
+            yield Test("convolution", name, (*calls, *norm), arrays, want, tolerance)
+
     def variants(self, direction: str, s: Shapes) -> Iterator[tuple[str, str, tuple[Call, ...], int]]:
         if self.op in calls_gemm.PARTS:
             for part, found in calls_gemm.parts(self.op, direction, s).items():
@@ -254,6 +282,13 @@ class _Example:
         else:
             scratch = calls_other.SCRATCH.get(self.op, lambda *_: 0)(direction, s)
             yield "", "", tuple(calls_other.CALLS[self.op](direction, s)), scratch
+
+
+def _renamed(call: Call, roles: dict[str, str]) -> Call:
+    def one(arg: Any) -> Any:
+        return replace(arg, role=roles.get(arg.role, arg.role)) if isinstance(arg, Ref) else arg
+
+    return replace(call, args=tuple(one(arg) for arg in call.args))
 
 
 # ---- what belongs to no operator

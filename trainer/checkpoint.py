@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zipfile
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import blueprint as blueprints
+from . import leftovers
 from .errors import UserError
 
+STALE = 60.0  # seconds after which a temporary file is nobody's: writing takes less
 VERSION = 1
 
 
@@ -58,21 +61,31 @@ def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Non
 
 
 def write_atomically(path: Path, write: Any) -> None:
-    """Call write(file) on a temporary file beside `path`, flush it to the disk, and rename it."""
+    """Call write(file) on a temporary file beside `path`, flush it to the disk, and rename it. What a killed process
+    left of an earlier try is deleted."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with suppress(OSError):
+        for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+            if time.time() - left.stat().st_mtime > STALE:
+                left.unlink()
     try:
         with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        leftovers.clear(path.parent, f".{path.name}.", ".tmp")
     except OSError as error:
-        raise UserError(
-            f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
-        ) from None
+        raise unwritten(path, error) from None
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def unwritten(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path} could not be written: {error.strerror}.\n  Free some space or choose another folder with --out."
+    )
 
 
 def load(path: str | Path) -> Checkpoint:
@@ -93,7 +106,7 @@ def load(path: str | Path) -> Checkpoint:
         raise UserError(
             f"{path}: there is no such file.\n  Give a run folder or a checkpoint such as best.npz."
         ) from None
-    except (ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+    except Exception as error:  # whatever a damaged archive makes NumPy stumble over
         raise UserError(
             f"{path} is not a checkpoint: {error}.\n  Give the .npz that edge-train wrote, such as runs/NAME/best.npz."
         ) from None

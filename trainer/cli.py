@@ -19,7 +19,7 @@ from .report.commands import COMMANDS
 EPILOG = """examples:
   edge-train examples/digits_cnn.json --data digits
   edge-train examples/mnist_cnn.json --data mnist --epochs 5
-  edge-train examples/tomato_cnn.json --data photos/
+  edge-train examples/tomato_resnet.json --data photos/
   edge-train check-data photos/
   edge-train plan examples/mnist_cnn.json --batch 64 --memory 2GB
   edge-train --resume runs/mnist_cnn
@@ -41,6 +41,13 @@ def main(argv: list[str] | None = None) -> int:
         return _train(parser, parser.parse_args(arguments), arguments)
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:  # a disk, a share or a file that went away under it
+        place = f"{error.filename}: " if error.filename else ""
+        print(
+            f"edge-train: {place}{error.strerror or error}.\n  What was saved before is kept: go on with --resume RUN.",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return 130
@@ -165,6 +172,8 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
         parser.error("--qat begins with the weights of a float run: give --from RUN; --resume goes on by itself")
     if options.save_every < 0:
         parser.error("--save-every is a number of updates")
+    from litenet.pyruntime.engine import say_on_bus_error
+
     from . import blueprint as blueprints
     from . import checkpoint
     from . import session as sessions
@@ -179,6 +188,10 @@ def _train(parser: argparse.ArgumentParser, options: argparse.Namespace, argumen
     from .transfer import read as read_weights
     from .unknown import text as unknown_text
 
+    say_on_bus_error(
+        "edge-train: a file of the data set or of the cache was cut short while it was in use, or its disk went away.\n"
+        "  What was saved before is kept: bring the data back and go on with --resume RUN."
+    )
     if options.tensorboard:
         board.check()
     names = ("epochs", "batch_size", "accumulation", "clip_norm", "clip_value", "learning_rate", "schedule", "warmup",

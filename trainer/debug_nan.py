@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 RECENT = 10  # steps whose figures a report shows
 FILE = "nan.json"
+PARTLY = frozenset({"scratch", "moments"})  # roles of values that kernels leave to each other, not all of them written
 NOT_AGAIN = (
     "Run again launch by launch, the same step stayed finite: equal launches gave unequal results.",
     "Likely cause: faulty memory or an overclocked card, or a kernel that is not deterministic.",
@@ -240,7 +241,7 @@ class Replay:
         if launch.kind == "update":
             self._look_at_group([launch.group] if launch.group else [])
             return
-        written = {role: name for role, name in launch.writes.items() if role != "scratch"}
+        written = {role: name for role, name in launch.writes.items() if role not in PARTLY}
         if launch.kind == "loss":
             self._look(launch, "loss", "loss", np.float32(loss).reshape(1))
         if launch.kind == "forward":  # statistics, which it rewrites
@@ -288,7 +289,7 @@ class Replay:
         layer, op = (node.layer, node.op) if node else (launch.kind, trainer.loss.name if launch.kind == "loss" else "")
         batched = name in trainer.plan.values and trainer.plan.values[name].batched
         reads = launch.reads | {f"older {role}": older for role, older in launch.adds.items()}
-        self.inputs = {r: facts_of(v, self._read[v]) for r, v in reads.items()}
+        self.inputs = {r: facts_of(v, self._read[v]) for r, v in reads.items() if r not in PARTLY}
         expected = None
         if node is not None and launch.kind in ("forward", "again", "backward"):
             expected = self._expected(launch, name, index)

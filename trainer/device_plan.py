@@ -12,7 +12,7 @@ from .backends.device import workspace
 from .backends.lanes import LANES
 from .base import BaseTrainer
 from .budget import Maker, live_bytes
-from .kernels import calls_gemm, calls_step
+from .kernels import calls_gemm, calls_moments, calls_step
 from .kernels.choose import Choice
 from .kernels.tiles import COUNTERS
 from .layer_stats import measured
@@ -56,7 +56,7 @@ class DevicePlanner:
         """By launch that can do with less scratch memory, the bytes that an arena of that size leaves beside what lives
         then, scratch memory not counted."""
         b = self.base
-        needs = Needs(self.control(batch, update), None)
+        needs = Needs(self.control(batch, update), None, calls_moments.floats)
         draft = draft_training(
             b.graph, batch, b.states, update, b.target, needs, self.storage, recompute
         )
@@ -94,7 +94,7 @@ class DevicePlanner:
         return places, at
 
     def _needs(self, batch: int, update: str) -> Needs:
-        return Needs(self.control(batch, update), self._scratch)
+        return Needs(self.control(batch, update), self._scratch, calls_moments.floats)
 
     def control(self, batch: int, update: str) -> dict[str, tuple[Shape, str]]:
         """The values a step needs besides the net's own. step and order stand together: one copy sends both."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .aids import as_at_inference
 from .graph import Graph, Node
 from .ops import OPS, Attrs, activations
 
@@ -43,7 +44,23 @@ def without_training_only(graph: Graph) -> Graph:
 
 def for_kernels(graph: Graph) -> Graph:
     """What device kernels do in one pass, joined; of a graph for training, whose parameters stay as they are."""
-    return fuse_residuals(fuse_pools(graph))
+    return join_moments(fuse_residuals(fuse_pools(graph)))
+
+
+def join_moments(graph: Graph) -> Graph:
+    """Let each convolution before a batchnorm leave the moments of its output, which the batchnorm then need not find;
+    but not where the batchnorm keeps the averages it has."""
+    reached = graph.needs_gradient()
+    norms = [n for n in graph.nodes if n.op in ("batchnorm", "batchnorm_add")]
+    users = {n.inputs[0]: n for n in norms if not as_at_inference(graph, n, reached)}
+    makers = {n.output for n in graph.nodes if n.op == "conv2d" and n.output in users}
+
+    def joined(n: Node) -> Node:
+        if n.op == "conv2d" and n.output in makers:
+            return replace(n, moments="out")
+        return replace(n, moments="in") if users.get(n.inputs[0]) is n and n.inputs[0] in makers else n
+
+    return replace(graph, nodes=tuple(joined(n) for n in graph.nodes))
 
 
 def fuse_activations(graph: Graph, allowed: frozenset[str]) -> Graph:

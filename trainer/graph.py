@@ -62,6 +62,7 @@ class Node:
     params: dict[str, str]
     layer: str
     algorithm: str = "auto"
+    moments: str = ""  # means and variances: "out", it leaves those of its output; "in", it is given those of its input
 
 
 @dataclass(frozen=True)

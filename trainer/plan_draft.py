@@ -124,6 +124,12 @@ class Draft:
                 shape = aux.shape(node.attrs, self.graph.shapes(node)[0], self.graph.tensors[node.output].shape)
                 declare = self.per_sample if aux.batched else self.declare
                 writes[aux.name] = declare(f"{node.name}:{aux.name}", shape, aux.dtype, "auxiliary", node.layer)
+            if node.moments == "out":
+                *size, C = self.graph.tensors[node.output].shape
+                floats = self.needs.moments(self.batch * prod(size), C)
+                writes["moments"] = self.declare(f"{y}:moments", (floats,), "f32", "auxiliary", node.layer)
+            elif node.moments == "in":
+                reads["moments"] = f"{inputs['x']}:moments"
         self.inplace[y] = [inputs[role] for role in module.OP.inplace]
         self.launch(f"{node.name}.forward", "forward", node, reads, writes, still=still)
 

@@ -100,8 +100,10 @@ class Needs:
     """What a device wants in the arena besides the net's own values.
 
     control: name -> (shape, dtype) of values that last, such as the step's counters. scratch: bytes that one launch
-    needs while it runs, as a function of (graph, batch, launch, training).
+    needs while it runs, as a function of (graph, batch, launch, training). moments: numbers that a convolution leaves
+    for the batchnorm behind it (fuse.join_moments), of (values of a channel, channels).
     """
 
     control: dict[str, tuple[Shape, str]] = field(default_factory=dict)
     scratch: Callable[[Graph, int, Launch, bool], int] | None = None
+    moments: Callable[[int, int], int] = lambda values, channels: 2 * channels

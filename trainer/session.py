@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import balance, checkpoint, embedding, loop
+from . import balance, checkpoint, embedding, lock, loop
 from . import blueprint as blueprints
 from .base import BaseTrainer, Evaluation, fits
 from .data.augment import check_classes, check_pictures
@@ -88,7 +89,8 @@ class Session:
                 self.trainer, self.train, self.validation, self.settings, self.progress, hooked, save_every, watch
             )
         except UserError as error:
-            self.log(f"end: {error}")
+            with suppress(UserError):  # no room for a line either
+                self.log(f"end: {error}")
             raise
         if before is not None and (after := self._memory()) is not None:
             grown = before[1] - after[1]
@@ -154,8 +156,12 @@ class Session:
         write_text(self.folder / "metrics.csv", text.getvalue())
 
     def log(self, line: str) -> None:
-        with (self.folder / "log.txt").open("a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+        path = self.folder / "log.txt"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+        except OSError as error:
+            raise checkpoint.unwritten(path, error) from None
 
 
 def start(
@@ -216,7 +222,11 @@ def resume(
     """The run of a folder (or of a checkpoint in it), to be continued with its own settings and data. The data may
     have moved: `source` is then where they are now. photos: only where they are kept counts."""
     folder = path if path.is_dir() else path.parent
-    saved = checkpoint.load(folder / "last.npz" if path.is_dir() else path)
+    if folder.is_dir():
+        lock.acquire(folder)
+    if path.is_dir():  # killed after its first epoch a run may have saved the best, and not yet the last
+        path = next((p for p in (folder / "last.npz", folder / "best.npz") if p.exists()), folder / "last.npz")
+    saved = checkpoint.load(path)
     meta = saved.meta
     if not meta.get("progress"):
         raise UserError(f"{saved.where} holds weights only.\n  Resume from a run folder or its last.npz.")
@@ -253,6 +263,8 @@ def resume(
     session.trainer.load_arrays(saved.arrays, saved.where)
     session.trainer.optimizer.t = t
     session.trainer.micro_step = session.progress.micro_step
+    if path.name == "best.npz" and not (folder / "last.npz").exists():
+        session.save("last")
     return session
 
 
@@ -350,6 +362,7 @@ def _assemble(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} could not be made: {error.strerror}.\n  Choose another folder with --out.") from None
+    lock.acquire(folder)
     if splits.preflight is not None:
         parts = Splits(train, splits.test, validation)
         write_text(folder / "photos.json", json.dumps(summary(splits.preflight, parts), indent=1) + "\n")

@@ -1,6 +1,6 @@
-/* A core: the module that pages fetch first. It refuses what it does not have, or does not like, without a word;
- * litenet.js then fetches the full module, which has the operators below and says what is wrong. */
-#include "ln_internal.h"
+/* A core: the module that pages fetch first, without int8 and the operators that importers alone make. It refuses what it
+ * does not have, or does not like, without a word; litenet.js then fetches the full module, which says what is wrong. */
+#include "fast_int8.h"
 
 ln_status ln_sniff(const uint8_t *b, size_t len)
 {
@@ -8,17 +8,13 @@ ln_status ln_sniff(const uint8_t *b, size_t len)
     return LN_NOT_LITENET;
 }
 
-/* Operators that importers alone make. */
-#define LEFT_OUT(name)                                                                      \
-    ln_status ln_##name##_check(const ln_call *c) { return (void)c, LN_UNKNOWN_OP; }        \
-    void ln_##name##_run(const ln_call *c) { (void)c; }                                     \
-    uint64_t ln_##name##_macs(const ln_call *c) { return (void)c, 0; }
+/* No file with int8 comes here. */
+void ln_plan_int8(ln_builder *b, ln_step *s)
+{
+    (void)b, (void)s;
+}
 
-LEFT_OUT(concat)
-LEFT_OUT(mul)
-LEFT_OUT(pad)
-LEFT_OUT(reshape)
-LEFT_OUT(resize)
-LEFT_OUT(slice)
-LEFT_OUT(transpose)
-LEFT_OUT(unary)
+void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+{
+    (void)b, (void)i, (void)alone, (void)s;
+}

@@ -16,7 +16,8 @@ extern unsigned char __heap_base; /* the linker's: first byte behind stack and c
 static struct {
     ln_model model;
     uint8_t *file, *plan, *arena;
-    float *x, *y, *trace;
+    float *x, *y, *trace; /* what callers see: always floats */
+    void *in, *out;       /* what ln_run sees: the same places, or int8 */
     uint8_t *pixels;
     uint32_t pixel_bytes; /* that `pixels` has room for */
     uint8_t *free;        /* first byte that is not taken */
@@ -56,6 +57,14 @@ static void *take(uint64_t bytes)
     return (uint8_t *)(uintptr_t)at;
 }
 
+static ln_tensor tensor_of(uint32_t index)
+{
+    ln_tensor tensor;
+
+    ln_get_tensor(&web.model, index, &tensor);
+    return tensor;
+}
+
 static uint64_t floats(size_t count)
 {
     return (uint64_t)count * sizeof(float);
@@ -85,9 +94,36 @@ EXPORT int open_model(uint32_t bytes)
         if (prepared != LN_OK) return (int)prepared;
     }
     web.arena = take(ln_arena_bytes(m));
-    web.x = take(floats(ln_input_elements(m)));
-    web.y = take(floats(ln_output_elements(m)));
-    return web.arena && web.x && web.y ? LN_OK : -1;
+    web.in = web.x = take(floats(ln_input_elements(m)));
+    web.out = web.y = take(floats(ln_output_elements(m)));
+#ifndef LN_CORE
+    if (ln_input_bytes(m) != floats(ln_input_elements(m))) web.in = take(ln_input_bytes(m));
+    if (ln_output_bytes(m) != floats(ln_output_elements(m))) web.out = take(ln_output_bytes(m));
+#endif
+    return web.arena && web.x && web.y && web.in && web.out ? LN_OK : -1;
+}
+
+/* The values of a tensor as floats; of int8, what they stand for. */
+static void to_floats(const ln_tensor *tensor, const void *from, float *to)
+{
+#ifndef LN_CORE
+    if (tensor->dtype == LN_I8) {
+        const int8_t *q = from;
+        for (uint32_t i = 0; i < tensor->elements; i++) to[i] = tensor->scale * (float)(q[i] - tensor->zero_point);
+        return;
+    }
+#endif
+    memcpy(to, from, tensor->bytes);
+}
+
+static ln_status run_each(ln_after_op after)
+{
+    ln_model *const m = &web.model;
+
+    if (web.in != web.x) ln_quantize_input(m, web.x, web.in);
+    const ln_status status = ln_run_each(m, web.arena, ln_arena_bytes(m), web.in, web.out, after, NULL);
+    if (web.out != web.y && status == LN_OK) ln_dequantize_output(m, web.out, web.y);
+    return status;
 }
 
 #ifndef LN_CORE
@@ -108,7 +144,7 @@ EXPORT const char *status_text(int status) { return ln_status_text((ln_status)st
 /* Run the values at input(); the answer lies at output(). */
 EXPORT int run(void)
 {
-    return (int)ln_run(&web.model, web.arena, ln_arena_bytes(&web.model), web.x, web.y);
+    return (int)run_each(NULL);
 }
 
 EXPORT float *input(void) { return web.x; }
@@ -130,14 +166,20 @@ EXPORT uint8_t *picture(uint32_t bytes)
 /* The picture at picture(), `layout` LN_RGBA and so on, to the values at input(). */
 EXPORT int preprocess(uint32_t height, uint32_t width, int layout)
 {
-    return (int)ln_preprocess(&web.model, web.pixels, height, width, layout, web.x);
+    const ln_status status = ln_preprocess(&web.model, web.pixels, height, width, layout, web.in);
+
+    if (web.in != web.x && status == LN_OK) {
+        const ln_tensor tensor = tensor_of(0);
+        to_floats(&tensor, web.in, web.x);
+    }
+    return (int)status;
 }
 
-static int keep(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *tensor, const float *data)
+static int keep(void *user, uint32_t op_index, const ln_op *op, const ln_tensor *tensor, const void *data)
 {
     (void)user, (void)op_index, (void)op;
-    memcpy(web.traced, data, tensor->bytes);
-    web.traced += tensor->bytes;
+    to_floats(tensor, data, (float *)(void *)web.traced);
+    web.traced += floats(tensor->elements);
     return 0;
 }
 
@@ -153,13 +195,13 @@ EXPORT int trace(void)
             ln_tensor tensor;
             ln_get_op(m, i, &op);
             ln_get_tensor(m, op.output, &tensor);
-            bytes += tensor.bytes;
+            bytes += floats(tensor.elements);
         }
         web.trace = take(bytes);
         if (!web.trace) return -1;
     }
     web.traced = (uint8_t *)web.trace;
-    return (int)ln_run_each(m, web.arena, ln_arena_bytes(m), web.x, web.y, keep, NULL);
+    return (int)run_each(keep);
 }
 
 EXPORT float *traced(void) { return web.trace; }
@@ -167,7 +209,7 @@ EXPORT float *traced(void) { return web.trace; }
 /* Run the inputs stored in the file; the values at input() and output() are overwritten. */
 EXPORT int selftest(void)
 {
-    return (int)ln_selftest(&web.model, web.arena, ln_arena_bytes(&web.model), web.x, web.y);
+    return (int)ln_selftest(&web.model, web.arena, ln_arena_bytes(&web.model), web.in, web.out);
 }
 
 /* What the file says */
@@ -192,14 +234,6 @@ EXPORT int picture_color(void)
 /* Tensors: the first is the input. */
 
 EXPORT uint32_t tensors(void) { return web.model.tensor_count; }
-
-static ln_tensor tensor_of(uint32_t index)
-{
-    ln_tensor tensor;
-
-    ln_get_tensor(&web.model, index, &tensor);
-    return tensor;
-}
 
 EXPORT uint32_t tensor_rank(uint32_t index) { return tensor_of(index).rank; }
 EXPORT uint32_t tensor_dim(uint32_t index, uint32_t axis) { return tensor_of(index).dims[axis]; }

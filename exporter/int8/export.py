@@ -249,9 +249,10 @@ def _decibels(value: float) -> str:
 def _tried(found: search.Found, choice: search.Choice) -> Iterator[str]:
     tried = ", ".join(f"{name} {score:.1f}" for name, score in found.tries)
     yield f"  tried on {len(found.trials.want)} samples, dB of the scores: {tried}"
-    kept = [*(["equalised"] if choice.equalised else []), *(["biases corrected"] if choice.corrections else [])]
-    more = f" with {' and '.join(kept)}" if kept else ""
-    yield f"  taken: the best range of each tensor{more}, {found.trials.score:.1f} dB after {found.trials.tried} trials"
+    kept = ["the best range of each tensor"]
+    kept += ["channels equalised"] if choice.equalised else []
+    kept += ["biases corrected"] if choice.corrections else []
+    yield f"  taken: {', '.join(kept)}: {found.trials.score:.1f} dB after {found.trials.tried} trials"
 
 
 def _sizes(out: Path, content: bytes, float_file: bytes, done: _Made, net: Stored) -> Iterator[str]:

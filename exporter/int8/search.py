@@ -27,6 +27,7 @@ from .lower import Weights, lower
 from .ranges import BATCH, METHODS, Range, assign, observe, ranges
 
 LEAST_GAIN = 0.05  # decibels a change must bring
+SAME = 0.02  # of a range: what its ends may be apart from another's that counts as the same
 WORK = 150e9  # multiplications that one search may take in trials
 LOOK, SEEN = 60e9, 64  # multiplications of one look at the samples; and how many are seen in any case
 FEWEST, MOST = 16, 256  # samples a trial looks at
@@ -227,9 +228,14 @@ def _each_group(of: Subject, trials: Trials, cuts: dict[str, dict[int, Range]], 
         for name, chosen in cuts.items():
             best = trials.choice
             assert best is not None
-            if chosen[r] != best.chosen[r]:
+            if _differ(chosen[r], best.chosen[r]):
                 methods = best.methods | dict.fromkeys(members, name)
                 trials.try_out(replace(best, methods=methods, chosen=best.chosen | dict.fromkeys(members, chosen[r])))
+
+
+def _differ(a: Range, b: Range) -> bool:
+    """Whether two ranges are worth a trial each: ends that are less than a fiftieth of the range apart are not."""
+    return max(abs(a[0] - b[0]), abs(a[1] - b[1])) > SAME * (b[1] - b[0])
 
 
 def free(trials: Trials, lost: Callable[[np.ndarray], float], allowed: float, wholes: Sequence[str]) -> list[str]:

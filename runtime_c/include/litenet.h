@@ -14,6 +14,9 @@
  *     ln_preprocess(&m, pixels, 640, 480, LN_BGR, x);  // any picture to the model's input
  *     ln_run(&m, arena, ln_arena_bytes(&m), x, y);
  *
+ * A model of int8 reads and writes int8_t in place of floats: ln_input_bytes, ln_output_bytes and ln_get_tensor tell, and
+ * ln_quantize_input and ln_dequantize_output translate. ln_preprocess gives what the model reads.
+ *
  * This runs everywhere. On a processor with vector units ln_fast_prepare (litenet_fast.h), called once after ln_open,
  * makes ln_run several times faster.
  *
@@ -22,6 +25,8 @@
  *     -DLN_SMALL                    code and stack for size: 12 KB less flash; the results are the same bits
  *     -DLN_TERSE                    a refusal is a status and nothing more; there is no ln_explain
  *     -DLN_OPS_HEADER='"model.h"'   only what that model needs is built; edge-export writes the header
+ * -DLN_MOST_OPS=4 and -DLN_MOST_ARENA=1024, say, set what a device is made for: ln_open refuses a model with more
+ * operators, or that needs a larger arena.
  */
 #ifndef LITENET_H
 #define LITENET_H
@@ -61,7 +66,11 @@ typedef enum ln_status {
     /* the self-test, and a run that was ended */
     LN_NO_GOLDEN, LN_SELFTEST_FAILED, LN_NOT_FINITE, LN_STOPPED,
     /* desktop only: reading a file */
-    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE
+    LN_FILE_NOT_FOUND, LN_FILE_UNREADABLE, LN_FILE_TOO_LARGE, LN_FILE_CHANGED,
+    /* a build with limits */
+    LN_BEYOND_LIMITS,
+    /* ln_check_input */
+    LN_INPUT_NOT_FINITE
 } ln_status;
 
 enum { LN_F32 = 0, LN_F16 = 1, LN_I8 = 2, LN_U8 = 3, LN_I32 = 4 }; /* element types */
@@ -140,6 +149,10 @@ size_t ln_output_bytes(const ln_model *m);
  * single output of int8, at a multiple of 4. Several outputs stand one after another in out, in tensor order, each from
  * the next multiple of 4 bytes on. */
 ln_status ln_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
+
+/* LN_INPUT_NOT_FINITE where a float of the input is NaN or infinite. ln_run computes with such values as the operators
+ * define it, and an activation can hide them: -infinity becomes 0, and the answer looks like any other. */
+ln_status ln_check_input(const ln_model *m, const void *in);
 
 /* As ln_run, and calls after(user, op_index, op, output, data) after each operator; data, of the type that `output` says,
  * is valid until `after` returns. A non-zero answer ends the run with LN_STOPPED. */

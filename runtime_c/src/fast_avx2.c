@@ -32,6 +32,8 @@ typedef int32_t vi __attribute__((vector_size(32)));
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define HALVES 1
 #define WINDOW_TILES 1
+#define POSITIONS 4 /* eight do not fit 16 registers beside nine taps: at most 3.5 % faster, for 11 KB of code */
+#define FINISHING 0
 #define KERNELS ln_kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_NARROW NULL

@@ -14,9 +14,9 @@
 #define COLUMNS 2 /* panels: 16 sums, and the pointers to 8 rows stay in registers */
 #define ROWS 8
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V) T(7, V) T(8, V)
-#define NARROW_ROWS 16
+#define NARROW_ROWS 12
 #define NARROW_TILES(T, V)                                                                              \
-    TILES(T, V) T(9, V) T(10, V) T(11, V) T(12, V) T(13, V) T(14, V) T(15, V) T(16, V)
+    TILES(T, V) T(9, V) T(10, V) T(11, V) T(12, V)
 typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
 #define LOAD(p) _mm512_loadu_ps(p)
@@ -34,6 +34,7 @@ typedef int32_t vi __attribute__((vector_size(64)));
 #define HALVES 0
 #define TAKES_HALVES 1 /* the narrow ones do */
 #define WINDOW_TILES 1
+#define FINISHING 1
 #define KERNELS ln_kernels_avx512
 #define KERNELS_NAME "avx512"
 #define KERNELS_NARROW &ln_kernels_avx2

@@ -15,7 +15,10 @@ typedef struct window_taps { /* what a tile is told */
     const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
     int32_t kh, kw;
     size_t right, next; /* floats from tap to tap, and from position to position */
+    size_t each;        /* weights of a panel */
+    int clamped;        /* as in a tile */
     float lo, hi;
+    const float *slopes; /* of the first channel, as ln_finish has them; only where FINISHING says so */
 } window_taps;
 
 /* s[m] += the three taps over the pixels that position m of R sees; two positions are SW pixels apart. */
@@ -31,41 +34,63 @@ INLINE void three_taps(const float *x, const vf *tap, vf *s, const int R, const 
     }
 }
 
-/* `times` times R positions, a vector of channels each, from `at` floats behind the beginning of the lines on;
- * w: bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3 without gaps; else 0. */
+/* `times` times R positions, of n channels, from `at` floats behind the beginning of the lines on; w: the weights of the
+ * first panel, of each panel bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3
+ * without gaps; else 0. */
 INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
-                           const int R, const int SW)
+                           uint32_t n, const int R, const int SW)
 {
-    const vf bias = LOAD(w), lo = SPLAT(t->lo), hi = SPLAT(t->hi);
-    vf tap[9];
-    if (SW) {
-        UNROLL
-        for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
-    }
-    for (; times; times--, at += (size_t)R * t->next, y += (size_t)R * y_step) {
-        vf s[POSITIONS];
-        UNROLL
-        for (int m = 0; m < R; m++) s[m] = bias;
+    const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+    for (uint32_t c = 0; c < n; c += LANES, w += c % LN_PANEL ? LANES : t->each - (LN_PANEL - LANES)) {
+        const vf bias = LOAD(w), slope = FINISHING && t->slopes ? LOAD(t->slopes + c) : SPLAT(1.0f);
+        size_t from = at + c;
+        float *to = y + c;
+        vf tap[9];
         if (SW) {
             UNROLL
-            for (int u = 0; u < 3; u++) three_taps(t->line[u] + at, tap + 3 * u, s, R, SW ? SW : 1);
-        } else {
-            const float *next_tap = w + LN_PANEL;
-            for (int32_t u = 0; u < t->kh; u++) {
-                const float *x = t->line[u] + at;
-                for (int32_t v = 0; v < t->kw; v++, next_tap += LN_PANEL, x += t->right) {
-                    const vf any = LOAD(next_tap);
-                    UNROLL
-                    for (int m = 0; m < R; m++) s[m] = MADD(any, LOAD(x + (size_t)m * t->next), s[m]);
+            for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
+        }
+        for (uint32_t k = times; k; k--, from += (size_t)R * t->next) {
+            vf s[POSITIONS];
+            UNROLL
+            for (int m = 0; m < R; m++) s[m] = bias;
+            if (SW) {
+                UNROLL
+                for (int u = 0; u < 3; u++) three_taps(t->line[u] + from, tap + 3 * u, s, R, SW ? SW : 1);
+            } else {
+                const float *next_tap = w + LN_PANEL;
+                for (int32_t u = 0; u < t->kh; u++) {
+                    const float *x = t->line[u] + from;
+                    for (int32_t v = 0; v < t->kw; v++, next_tap += LN_PANEL, x += t->right) {
+                        const vf any = LOAD(next_tap);
+                        UNROLL
+                        for (int m = 0; m < R; m++) s[m] = MADD(any, LOAD(x + (size_t)m * t->next), s[m]);
+                    }
                 }
             }
+            if (t->clamped & CLAMP_LOW) {
+                UNROLL
+                for (int m = 0; m < R; m++) s[m] = ABOVE(lo, s[m]);
+            }
+            if (t->clamped & CLAMP_HIGH) {
+                UNROLL
+                for (int m = 0; m < R; m++) s[m] = BELOW(hi, s[m]);
+            }
+            if (FINISHING && t->slopes) {
+                UNROLL
+                for (int m = 0; m < R; m++) s[m] = PRELU(s[m], slope);
+            }
+            UNROLL
+            for (int m = 0; m < R; m++) {
+                STORE(to, s[m]);
+                STEP(to, y_step);
+            }
         }
-        UNROLL
-        for (int m = 0; m < R; m++) STORE(y + (size_t)m * y_step, BELOW(hi, ABOVE(lo, s[m])));
     }
 }
 
-typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times);
+typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
+                          uint32_t n);
 
 #if POSITIONS == 4
 #define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW)
@@ -74,9 +99,9 @@ typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float
 #endif
 #define TILE(R, SW)                                                                                         \
     static void depthwise_##SW##_##R(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
-                                     uint32_t times)                                                        \
+                                     uint32_t times, uint32_t n)                                            \
     {                                                                                                       \
-        depthwise_tile(t, at, w, y, y_step, times, R, SW);                                                  \
+        depthwise_tile(t, at, w, y, y_step, times, n, R, SW);                                               \
     }
 TILES_FROM_1(TILE, 0)
 #if WINDOW_TILES
@@ -95,31 +120,33 @@ static depthwise_of *const DEPTHWISE[][POSITIONS] = {
 };
 #undef TILE
 
-/* One line of outputs to y[to], `live` channels of it from o on; w: the weights of the first panel, `each` of a panel. */
-static void depthwise_line(const ln_depthwise *d, const window_taps *t, const float *w, size_t each, float *y, size_t to,
-                           uint32_t o, uint32_t live)
+/* One line of outputs to y[to], `live` channels of it from o on; w: the weights of the first panel. */
+static void depthwise_line(const ln_depthwise *d, window_taps *t, const float *w, float *y, size_t to, uint32_t o,
+                           uint32_t live)
 {
     const ln_window *g = &d->g;
     const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
     depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
-    const int plain = stored_as_is(&d->put, live);
+    const ln_finish *f = &d->put.finish;
+    const int bare = f->act == LN_ACT_NONE && f->other == NULL && (FINISHING || f->slopes == NULL);
     const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
     const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
     const size_t step = d->put.y_step;
 
-    for (uint32_t c = 0; plain && c < live; c += LANES) {
-        const float *wc = w + c / LN_PANEL * each + c % LN_PANEL;
+    if (bare && live % LANES == 0) {
         const uint32_t j = larger_ones * (least + 1);
-        if (larger_ones) tile_for[least](t, c, wc, y + to + c, step, larger_ones);
-        tile_for[least - 1](t, j * t->next + c, wc, y + to + j * step + c, step, tiles - larger_ones);
+        t->slopes = f->slopes ? f->slopes + o : NULL;
+        if (larger_ones) tile_for[least](t, 0, w, y + to, step, larger_ones, live);
+        tile_for[least - 1](t, j * t->next, w, y + to + j * step, step, tiles - larger_ones, live);
+        return;
     }
-    for (uint32_t p = 0; !plain && p < live; p += LN_PANEL) {
+    t->slopes = NULL;
+    for (uint32_t p = 0; p < live; p += LN_PANEL) {
         const uint32_t rest = live - p < LN_PANEL ? live - p : LN_PANEL;
         float kept[POSITIONS * LN_PANEL];
         for (uint32_t j = 0, k = 0, n; k < tiles; k++, j += n) {
             n = least + (k < larger_ones);
-            for (uint32_t c = 0; c < rest; c += LANES)
-                tile_for[n - 1](t, j * t->next + p + c, w + p / LN_PANEL * each + c, kept + c, LN_PANEL, 1);
+            tile_for[n - 1](t, j * t->next + p, w + p / LN_PANEL * t->each, kept, LN_PANEL, 1, rest);
             put_rows(&d->put, kept, LN_PANEL, n, y, to + j * step + p, o + p, rest);
         }
     }
@@ -138,17 +165,22 @@ static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t 
     if (p == NULL) {
         const size_t C = (size_t)d->g.C;
         x += (size_t)row * (size_t)d->g.W * C + q * LN_PANEL;
-        for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL)
-            for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
+        if (live == LN_PIXEL)
+            for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL) {
+                UNROLL
+                for (uint32_t c = 0; c < LN_PIXEL; c += LANES) STORE(to + c, LOAD(x + c));
+            }
+        else
+            for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL)
+                for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
         return;
     }
     const uint32_t tiles = (columns + ROWS - 1) / ROWS, least = columns / tiles, larger_ones = columns % tiles;
-    const float *here = x + (size_t)row * p->step_i, *at[LN_MOST_ROWS];
-    for (uint32_t k = 0, n; k < tiles; k++, to += n * LN_PIXEL) {
-        n = least + (k < larger_ones);
-        for (uint32_t m = 0; m < n; m++, here += p->step_j) at[m] = here;
-        some_panels(p, t, at, d->source_w, n, to, 0, q, live);
-    }
+    const uint32_t rows = larger_ones * (least + 1);
+    x += (size_t)row * p->step_i;
+    some_rows(p, t, x, p->step_j, d->source_w, least + 1, larger_ones, to, 0, q, live);
+    some_rows(p, t, x + rows * p->step_j, p->step_j, d->source_w, least, tiles - larger_ones, to, rows * LN_PIXEL, q,
+              live);
 }
 
 static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel, uint32_t panel_end)
@@ -162,8 +194,8 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
     const int far = (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
     size_t span[LN_MOST_SPANS];
     tile made = {0};
-    window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL,
-                     d->put.finish.lo, d->put.finish.hi};
+    window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL, each,
+                     clamps(&d->put.finish), d->put.finish.lo, d->put.finish.hi, NULL};
 
     if (d->source) made = tile_of(d->source, span);
     for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */
@@ -200,7 +232,7 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
                 brought = until;
             }
             for (int32_t u = 0; u < g->kh; u++) t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
-            depthwise_line(d, &t, w, each, y, to_line, q * LN_PANEL, live);
+            depthwise_line(d, &t, w, y, to_line, q * LN_PANEL, live);
         }
     }
 }

@@ -13,10 +13,10 @@ void ln_step_int8(const ln_step *s, const ln_work *work, const float *x, float *
     ln_call c = s->call;
     (void)x, (void)y;
     for (uint32_t k = 0; k < c.op.n_inputs; k++) {
-        if (c.in[k].dtype == LN_I8) c.qx[k] = place(&s->x[k], work);
+        if (ln_i8_type(c.in[k].dtype)) c.qx[k] = place(&s->x[k], work);
         else c.x[k] = work->base[s->x[k].base] + s->x[k].at;
     }
-    if (c.out.dtype == LN_I8) c.qy = place(&s->y, work);
+    if (ln_i8_type(c.out.dtype)) c.qy = place(&s->y, work);
     else c.y = work->base[s->y.base] + s->y.at;
     if (c.op.scratch_bytes) c.scratch = work->base[LN_AT_ARENA] + c.op.scratch_at / sizeof(float);
     ln_run_op(&c);

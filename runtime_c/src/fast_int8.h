@@ -24,7 +24,7 @@ typedef struct ln_int8_step {
 /* Does the operator read or write int8? */
 static inline int ln_touches_i8(const ln_call *c)
 {
-    return c->out.dtype == LN_I8 || c->in[0].dtype == LN_I8;
+    return ln_i8_type(c->out.dtype) || ln_i8_type(c->in[0].dtype);
 }
 
 /* The kernels over bytes that go with a set of kernels on this processor; NULL if there are none. */

@@ -14,9 +14,9 @@
 #define LIFTS 0
 #define WIDENS 1
 typedef int16_t byte;
-#define VECTORS 4
+#define VECTORS 2
 #define TILE_PANELS 1
-#define TILES8(T) T(1, 4) T(2, 4) T(3, 4)
+#define TILES8(T) T(1, 2) T(2, 2) T(4, 2) T(6, 2)
 typedef __m256i va, vx;
 #define ZERO _mm256_setzero_si256()
 #define SPLAT4(p) _mm256_set1_epi64x(four_at(p))

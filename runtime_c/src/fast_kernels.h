@@ -18,6 +18,7 @@
  *     POSITIONS            outputs of a depthwise convolution side by side, 8 where not defined
  *     UNROLL_LONG, HEAVY   where a byte of code counts: nothing before loops over more vectors than there are
  *                          registers, and `static` before long functions, which elsewhere are unrolled and inlined
+ *     FINISHING            1: the tile of COLUMNS does prelu and the sum with another tensor; 0: put_rows does
  *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
@@ -31,6 +32,8 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+/* p += n, now: the compiler would work out where all rows are before it needs the first */
+#define STEP(p, n) do { (p) += (n); __asm__("" : "+r"(p)); } while (0)
 #define INLINE static inline __attribute__((always_inline))
 #ifndef UNROLL_LONG
 #define UNROLL_LONG UNROLL
@@ -40,6 +43,8 @@
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
     TILE_PANELS = COLUMNS > PANEL_VECTORS ? COLUMNS / PANEL_VECTORS : 1, /* of a register tile */
+    CLAMP_LOW = 1,
+    CLAMP_HIGH = 2,
     FETCH_AHEAD = 4096 /* bytes: weights come from far away at twice the rate than without hints */
 };
 
@@ -48,9 +53,12 @@ typedef struct tile { /* what a register tile is told */
     uint32_t n;
     size_t width;   /* of the panel: weights from one k to the next */
     size_t panel;   /* weights from one panel to the next */
+    size_t down;    /* floats of x from one tile to the next, which is below it; 0: it is beside it, of other panels */
     int bias;       /* 0: the panel has none */
-    int clamped;    /* 0: lo and hi are infinite */
+    int clamped;    /* what is finite: CLAMP_LOW, CLAMP_HIGH, or 0 */
     float lo, hi;
+    const float *slopes, *other; /* for the first column: as ln_finish has them; only where FINISHING says so */
+    float sum_lo, sum_hi;
 } tile;
 
 #include "fast_math.h"

@@ -34,6 +34,7 @@ typedef int32x4_t vi;
 #define BELOW(ceiling, x) vminq_f32(x, ceiling)
 #define FETCH(p) (void)(p)
 #define HALVES 1
+#define FINISHING 0
 #define KERNELS ln_kernels_neon
 #define KERNELS_NAME "neon"
 #define KERNELS_NARROW NULL

@@ -65,14 +65,24 @@ static void put_rows(const ln_product *p, float *t, size_t step, uint32_t rows, 
 INLINE int stored_as_is(const ln_product *p, uint32_t live)
 {
     const ln_finish *f = &p->finish;
-    return !p->pool && live % LANES == 0 && f->act == LN_ACT_NONE && f->slopes == NULL && f->other == NULL;
+    const uint32_t whole = f->slopes || f->other ? COLUMNS * LANES : LANES;
+    if (!FINISHING && whole > LANES) return 0;
+    return !p->pool && live % whole == 0 && f->act == LN_ACT_NONE;
+}
+
+/* From a row of the product to the next, where that is always the same: floats; else 0. */
+INLINE size_t even_step(const ln_product *p)
+{
+    if (p->pool) return 0;
+    return p->Wo == 1 ? p->step_i : p->step_i == p->Wo * p->step_j ? p->step_j : 0;
 }
 
 /* `rows` rows of one panel, of channels from o on, to y[to], or of some panels, which then are full, and are not more
- * than a tile has where they are not stored as they are. Columns go in groups of COLUMNS vectors, the last perhaps in
- * pairs or one by one. */
-static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
-                     size_t to, uint32_t o, uint32_t panels, uint32_t live)
+ * than a tile has where they are not stored as they are. With t->down it is `strips` times so many rows, stored as they
+ * are, of no more panels than a tile has. Columns go in groups of COLUMNS vectors, the last perhaps in pairs or one by
+ * one. */
+static void one_tile(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows,
+                     uint32_t strips, float *y, size_t to, uint32_t o, uint32_t panels, uint32_t live)
 {
     float kept[LN_MOST_ROWS * TILE_PANELS * LN_PANEL];
     const int plain = stored_as_is(p, live);
@@ -82,7 +92,11 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
     for (uint32_t j = 0; j < end;) {
         const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
         const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= ROWS;
-        const uint32_t times = wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
+        const uint32_t times = t->down ? strips : wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
+        if (FINISHING) {
+            t->slopes = plain && p->finish.slopes ? p->finish.slopes + o + j : NULL;
+            t->other = plain && p->finish.other ? p->finish.other + to + j : NULL;
+        }
 #if HALVES
         if (p->f16) {
             const uint16_t *half = (const uint16_t *)(const void *)w + j;
@@ -103,35 +117,54 @@ static size_t panel_bytes(const ln_product *p) /* of a panel of 16 */
     return ((size_t)p->K + 1) * LN_PANEL * (p->f16 ? 2 : 4);
 }
 
-/* The rows at[] times `channels` channels from panel q on, to y[to]. Full panels go together: all if they are stored as
- * they are, else as many as a tile has. */
-INLINE void some_panels(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows, float *y,
-                        size_t to, uint32_t q, uint32_t channels)
+/* The rows at[], and with t->down those of all `strips`, times `channels` channels from panel q on, to y[to]. Full
+ * panels go together: all if they are stored as they are, else, or with t->down, as many as a tile has. */
+INLINE void some_panels(const ln_product *p, tile *t, const float *const *at, const uint8_t *w, uint32_t rows,
+                        uint32_t strips, float *y, size_t to, uint32_t q, uint32_t channels)
 {
     const size_t each = panel_bytes(p);
-    const int as_is = stored_as_is(p, LN_PANEL);
+    const int as_is = stored_as_is(p, LN_PANEL) && t->down == 0;
     w += q * each;
     for (uint32_t o = 0, n; o < channels; o += n * LN_PANEL, w += n * each) {
         const uint32_t whole = (channels - o) / LN_PANEL / TILE_PANELS * TILE_PANELS;
         n = whole == 0 ? 1 : as_is ? whole : TILE_PANELS;
         const uint32_t live = channels - o < n * LN_PANEL ? channels - o : n * LN_PANEL;
         t->width = n > 1 ? LN_PANEL : (live + 3) / 4 * 4;
-        one_tile(p, t, at, w, rows, y, to + o, q * LN_PANEL + o, n, live);
+        one_tile(p, t, at, w, rows, strips, y, to + o, q * LN_PANEL + o, n, live);
     }
+}
+
+/* As some_panels: `strips` times `rows` rows, the first at x, a row `step` floats from the other. */
+static void some_rows(const ln_product *p, tile *t, const float *x, size_t step, const uint8_t *w, uint32_t rows,
+                      uint32_t strips, float *y, size_t to, uint32_t q, uint32_t channels)
+{
+    const float *at[LN_MOST_ROWS];
+    const uint32_t each = stored_as_is(p, channels) ? strips : 1;
+    t->down = each > 1 ? rows * step : 0;
+    for (; strips; strips -= each, to += rows * p->y_step) {
+        for (uint32_t m = 0; m < rows; m++, x += step) at[m] = x;
+        some_panels(p, t, at, w, rows, each, y, to, q, channels);
+    }
+    t->down = 0;
+}
+
+INLINE int clamps(const ln_finish *f)
+{
+    return (f->lo != -LN_INFINITE ? CLAMP_LOW : 0) | (f->hi != LN_INFINITE ? CLAMP_HIGH : 0);
 }
 
 /* The tile of a full panel; span: room for the spans. */
 static tile tile_of(const ln_product *p, size_t *span)
 {
-    const int clamped = !(p->finish.lo == -LN_INFINITE && p->finish.hi == LN_INFINITE);
     const size_t panel = ((size_t)p->K + 1) * LN_PANEL;
     const uint32_t spans = p->n_u * p->n_v;
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
-    return (tile){span, span + spans, p->n, LN_PANEL, panel, 1, clamped, p->finish.lo, p->finish.hi};
+    return (tile){span, span + spans, p->n, LN_PANEL, panel, 0, 1, clamps(&p->finish), p->finish.lo,
+                  p->finish.hi, NULL, NULL, p->finish.sum_lo, p->finish.sum_hi};
 }
 
-/* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones are read once
- * for as many rows as fit the second cache. */
+/* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones, and where
+ * rows are evenly apart all, are read once for as many rows as fit the second cache. */
 enum { NEAR_BYTES = 96 << 10, FAR_BYTES = 256 << 10 };
 
 static void product(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
@@ -141,8 +174,10 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
     const uint32_t end_channel = panel_end * LN_PANEL < p->O ? panel_end * LN_PANEL : p->O;
     const uint32_t channels = end_channel - panel * LN_PANEL;
     const uint32_t most = (channels <= LANES ? NARROW_ROWS : ROWS) / unit * unit;
-    const size_t row_bytes = 2 * (size_t)p->K + 1; /* windows overlap: a guess */
-    const int near = panel_bytes(p) * (panel_end - panel) <= NEAR_BYTES || FAR_BYTES / row_bytes <= most;
+    const size_t even = even_step(p);
+    const size_t row_bytes = even ? 4 * even : 2 * (size_t)p->K + 1; /* windows overlap: a guess */
+    const int few = FAR_BYTES / row_bytes <= most; /* rows fit the second cache */
+    const int near = few || (!even && panel_bytes(p) * (panel_end - panel) <= NEAR_BYTES);
     const uint32_t block = near ? row_end - row : (uint32_t)(FAR_BYTES / row_bytes) / most * most;
     const uint32_t together = near ? channels : TILE_PANELS * LN_PANEL;
     size_t span[LN_MOST_SPANS];
@@ -155,11 +190,21 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
         const uint32_t least = units / tiles, larger_ones = units % tiles; /* tiles of nearly one size */
         for (uint32_t o = 0, some; o < channels; o += some) {
             some = channels - o < together ? channels - o : together;
-            for (uint32_t r = begin, n, k = 0; k < tiles; k++, r += n) {
+            const uint32_t q = panel + o / LN_PANEL;
+            size_t to = (size_t)(begin / unit) * p->y_step + panel * LN_PANEL + o;
+            if (even && !near) {
+                const uint32_t rows = larger_ones * (least + 1);
+                const float *here = x + begin * even;
+                some_rows(p, &t, here, even, w, least + 1, larger_ones, y, to, q, some);
+                here += rows * even;
+                to += rows * p->y_step;
+                some_rows(p, &t, here, even, w, least, tiles - larger_ones, y, to, q, some);
+                continue;
+            }
+            for (uint32_t r = begin, n, k = 0; k < tiles; k++, r += n, to += n / unit * p->y_step) {
                 n = (least + (k < larger_ones)) * unit;
                 find_rows(p, x, r, n, at);
-                const size_t to = (size_t)(r / unit) * p->y_step + panel * LN_PANEL + o;
-                some_panels(p, &t, at, w, n, y, to, panel + o / LN_PANEL, some);
+                some_panels(p, &t, at, w, n, 1, y, to, q, some);
             }
         }
     }
@@ -176,11 +221,11 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
             size_t span[1];
             tile t = tile_of(p, span);
             t.width = (live + 3) / 4 * 4;
-            one_tile(p, &t, &x, wq, 1, y, o, o, 1, live);
+            one_tile(p, &t, &x, wq, 1, 1, y, o, o, 1, live);
             continue;
         }
         float kept[LN_PANEL];
-        const int plain = live == LN_PANEL && stored_as_is(p, live);
+        const int plain = live == LN_PANEL && stored_as_is(p, live) && !p->finish.slopes && !p->finish.other;
         float *to = plain ? y + o : kept;
 #if HALVES
         if (p->f16) vector_panel_f16((const uint16_t *)(const void *)wq, x, p->K, to, &p->finish);

@@ -24,7 +24,11 @@ typedef int32_t vi __attribute__((vector_size(16)));
 #define BELOW(ceiling, x) _mm_min_ps(ceiling, x)
 #define FETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
 #define HALVES 0 /* processors with no more have no instruction for them */
+#define POSITIONS 4 /* what 16 registers hold, and little code for processors that are few by now */
+#define UNROLL_LONG
+#define HEAVY static __attribute__((noinline))
 #define WINDOW_TILES 0
+#define FINISHING 0
 #define KERNELS ln_kernels_sse2
 #define KERNELS_NAME "sse2"
 #define KERNELS_NARROW NULL

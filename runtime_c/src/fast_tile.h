@@ -2,7 +2,8 @@
  *
  *     y[m][j] = min(max(bias[j] + sum over the spans, over k, of x[m][k] * w[k][j], lo), hi)
  *
- * for m < R rows, whose first spans begin at x[m], and V vectors of columns. Vectors are always stored whole, and read
+ * for m < R rows, whose first spans begin at x[m], and V vectors of columns; then what is left of ln_finish; `times`
+ * tiles, side by side or one below the other: to begin one costs less than to be called. Vectors are always stored whole, and read
  * whole: past the end of a narrow panel they see the weights of the next k, or the program section, which ends no file
  * before 128 more bytes; those lanes are dropped later. */
 
@@ -14,7 +15,11 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
     const int panels = V > PANEL_VECTORS ? V / PANEL_VECTORS : 1;
     /* known where the panel is full: panels side by side are, and one whose last vector exists */
     const size_t width = V > PANEL_VECTORS || (LANES == 4 && V == PANEL_VECTORS) ? LN_PANEL : t->width;
-    for (; times; times--, panel += (size_t)panels * t->panel, y += panels * LN_PANEL) {
+    const int finishing = FINISHING && V == COLUMNS;
+    const float *slopes = finishing ? t->slopes : NULL, *other = finishing ? t->other : NULL;
+    const size_t to_panel = t->down ? 0 : (size_t)panels * t->panel, to_column = t->down ? 0 : (size_t)panels * LN_PANEL;
+    const size_t to_y = t->down ? (size_t)R * y_step : to_column;
+    for (size_t below = 0; times; times--, panel += to_panel, y += to_y, below += t->down) {
         const WEIGHT *w = panel;
         vf s[LN_MOST_ROWS * 4];
 
@@ -25,14 +30,16 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             for (int m = 0; m < R; m++) s[m * V + j] = first;
         }
         if (t->bias) w += width;
+        float *to = y;
         UNROLL
         for (int m = 0; m < R; m++) { /* to write far away in small pieces is as slow as to read there */
             UNROLL
-            for (int j = 0; j < V; j += 16 / LANES > 1 ? 16 / LANES : 1) FETCH(y + (size_t)m * y_step + j * LANES);
+            for (int j = 0; j < V; j += 16 / LANES > 1 ? 16 / LANES : 1) FETCH(to + j * LANES);
+            STEP(to, y_step);
         }
 
         for (const size_t *span = t->span; span != t->span_end; span++) {
-            size_t k = *span;
+            size_t k = *span + below;
             const size_t end = k + t->n;
 #ifdef BY_LANE
             for (; k + LANES <= end; k += LANES) {
@@ -81,15 +88,45 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             }
         }
 
-        if (t->clamped) {
-            const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
+        if (t->clamped & CLAMP_LOW) {
+            const vf lo = SPLAT(t->lo);
             UNROLL
-            for (int i = 0; i < R * V; i++) s[i] = BELOW(hi, ABOVE(lo, s[i]));
+            for (int i = 0; i < R * V; i++) s[i] = ABOVE(lo, s[i]);
         }
+        if (t->clamped & CLAMP_HIGH) {
+            const vf hi = SPLAT(t->hi);
+            UNROLL
+            for (int i = 0; i < R * V; i++) s[i] = BELOW(hi, s[i]);
+        }
+        if (slopes) {
+            UNROLL
+            for (int j = 0; j < V; j++) {
+                const vf slope = LOAD(slopes + j * LANES);
+                UNROLL
+                for (int m = 0; m < R; m++) s[m * V + j] = PRELU(s[m * V + j], slope);
+            }
+            slopes += to_column;
+        }
+        if (other) {
+            const vf lo = SPLAT(t->sum_lo), hi = SPLAT(t->sum_hi);
+            const float *from = other;
+            UNROLL
+            for (int m = 0; m < R; m++) {
+                UNROLL
+                for (int j = 0; j < V; j++) {
+                    const vf sum = s[m * V + j] + LOAD(from + j * LANES);
+                    s[m * V + j] = BELOW(hi, ABOVE(lo, sum));
+                }
+                STEP(from, y_step);
+            }
+            other += to_y;
+        }
+        to = y;
         UNROLL
         for (int m = 0; m < R; m++) {
             UNROLL
-            for (int j = 0; j < V; j++) STORE(y + (size_t)m * y_step + j * LANES, s[m * V + j]);
+            for (int j = 0; j < V; j++) STORE(to + j * LANES, s[m * V + j]);
+            STEP(to, y_step);
         }
     }
 }

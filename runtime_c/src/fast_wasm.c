@@ -47,6 +47,7 @@ static __attribute__((noinline)) void store_first(float *y, vf v, size_t n)
 #define UNROLL_LONG
 #define HEAVY static __attribute__((noinline))
 #define WINDOW_TILES 1
+#define FINISHING 0
 #define KERNELS ln_kernels_wasm
 #ifdef __wasm_relaxed_simd__
 #define KERNELS_NAME "wasm relaxed"

@@ -159,7 +159,8 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
     const uint32_t most = TILE_PANELS > 1 ? NARROW_ROWS : ROWS; /* panels by themselves: weights are read once */
     const size_t span[1] = {0};
-    const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0.0f, 0.0f};
+    const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,
+                    0.0f, 0.0f};
     float *zeros = scratch, *in = scratch + p->C;
     for (uint32_t c = 0; c < p->C; c++) zeros[c] = 0.0f;
 
@@ -180,14 +181,12 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
                 const uint32_t tiles = (count - i + most - 1) / most;
                 n = (count - i + tiles - 1) / tiles;
                 for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
-                for (uint32_t q = panel; q < panel_end; q++) {
-                    const float *w = p->weights + point * weights_step + (size_t)q * p->C * LN_PANEL;
-                    float *to = out + point * out_step + i * out_row + q * LN_PANEL;
-                    if (TILE_PANELS > 1) NARROW_f32[n - 1](&t, at, w, to, out_row, 1);
-                    else
-                        for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
-                            WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, 1);
-                }
+                const float *w = p->weights + point * weights_step + (size_t)panel * p->C * LN_PANEL;
+                float *to = out + point * out_step + i * out_row + panel * LN_PANEL;
+                if (TILE_PANELS > 1) NARROW_f32[n - 1](&t, at, w, to, out_row, panel_end - panel);
+                else
+                    for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
+                        WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, panel_end - panel);
             }
         for (uint32_t i = 0; i < count; i++)
             put_outputs(p, m, first + i, out + i * out_row, out_step, y, panel * LN_PANEL, panel_end * LN_PANEL);

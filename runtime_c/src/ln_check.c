@@ -28,7 +28,7 @@ static ln_status check_shape(ln_model *m, uint32_t i, uint64_t *elements)
     const uint32_t rec = ln_tensor_record(m, i);
     const uint8_t *r = m->bin + rec;
 
-    if (r[4] != LN_F32 && !(r[4] == LN_I8 && m->features & LN_FEATURE_I8))
+    if (r[4] != LN_F32 && !(ln_i8_type(r[4]) && m->features & LN_FEATURE_I8))
         return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, r[4], LN_F32);
     if (r[5] < 1 || r[5] > 4) return ln_fail(m, LN_BAD_RANK, (int32_t)i, rec + 5, r[5], 4);
     *elements = 1;
@@ -69,7 +69,7 @@ static ln_status check_tensors(ln_model *m)
             return ln_fail(m, LN_BAD_FLAGS, (int32_t)i, rec + 6, r[6], i == 0 ? LN_FLAG_INPUT : LN_FLAG_OUTPUT);
         if ((s = ln_check_scale(m, i)) != LN_OK) return s;
 
-        const uint64_t bytes = r[4] == LN_I8 ? elements : 4 * elements;
+        const uint64_t bytes = ln_i8_type(r[4]) ? elements : 4 * elements;
         const uint32_t at = ln_u32(r);
         if (r[6]) {
             if (at) return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at, 0);
@@ -109,7 +109,7 @@ static ln_status check_indices(ln_model *m, uint32_t i, const ln_op *op, uint32_
 static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
 {
     const uint32_t layout = facts->layout;
-    const int i8 = m->bin[ln_tensor_record(m, op->output) + 4] == LN_I8;
+    const int i8 = ln_i8_type(m->bin[ln_tensor_record(m, op->output) + 4]);
     const uint32_t rec = ln_op_record(m, i), at = op->weights_at, bytes = op->weights_bytes;
     const int takes_f16 = layout == LN_LAYOUT_PANELS || layout == LN_LAYOUT_DEPTHWISE;
 
@@ -131,7 +131,7 @@ static ln_status check_weights(ln_model *m, uint32_t i, const ln_op *op, const l
     return LN_OK;
 }
 
-static inline uint32_t place_of(uint32_t id, uint32_t index) /* of an attribute, among the 32 bytes */
+static uint32_t place_of(uint32_t id, uint32_t index) /* of an attribute, among the 32 bytes */
 {
 #ifdef LN_TERSE
     (void)id, (void)index;
@@ -151,7 +151,8 @@ static ln_status check_attributes(ln_model *m, uint32_t i, const ln_op *op, cons
         return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + place_of(op->id, (uint32_t)bad - 1),
                        (uint32_t)bad, 0);
     }
-    const uint32_t end = m->bin[ln_tensor_record(m, op->output) + 4] == LN_I8 ? LN_QUANT_AT : LN_OP_BYTES - LN_ATTRS_AT;
+    const int i8 = ln_i8_type(m->bin[ln_tensor_record(m, op->output) + 4]);
+    const uint32_t end = i8 ? LN_QUANT_AT : LN_OP_BYTES - LN_ATTRS_AT;
     for (uint32_t k = facts->attr_bytes; k < end; k++) /* a newer version may use them */
         if (op->attrs[k])
             return ln_fail(m, LN_BAD_ATTRIBUTE, (int32_t)i, rec + LN_ATTRS_AT + k, 0, op->attrs[k]);
@@ -173,7 +174,8 @@ static ln_status check_op(ln_model *m, uint32_t i)
     if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
     if ((s = check_indices(m, i, &op, facts->n_inputs)) != LN_OK) return s;
     if ((s = ln_check_types(m, i, &op, facts)) != LN_OK) return s;
-    if (op.activation > LN_ACT_RELU6 && op.id != LN_OP_ACTIVATION && m->bin[ln_tensor_record(m, op.output) + 4] == LN_I8)
+    if (op.activation > LN_ACT_RELU6 && op.id != LN_OP_ACTIVATION
+        && ln_i8_type(m->bin[ln_tensor_record(m, op.output) + 4]))
         return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation, LN_ACT_RELU6 + 1);
     if ((s = check_weights(m, i, &op, facts)) != LN_OK) return s;
     if (op.scratch_at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec + 24, op.scratch_at, 16);
@@ -212,17 +214,13 @@ static ln_status check_lifetime(ln_model *m, uint32_t i)
     return LN_OK;
 }
 
-static ln_status own_check(const ln_call *c)
-{
-    switch (c->op.id) {
-#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
-    case id: return ln_##name##_check(c);
+static ln_status (*const OWN_CHECK[LN_OP_END])(const ln_call *c) = { /* by operator number, which check_op has seen */
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) [id] = ln_##name##_check,
 #include "ln_ops.def"
-    }
-    return LN_UNKNOWN_OP;
-}
+};
 
-/* With first true for every tensor, a second writer is one whose output calls another operator first. */
+/* With first true for every tensor, each operator writes the tensor that calls it first: there are N operators, and N
+ * tensors besides the input, each written by one of its own. */
 static ln_status check_order(ln_model *m, uint32_t i)
 {
     const uint32_t rec = ln_op_record(m, i);
@@ -236,16 +234,12 @@ static ln_status check_order(ln_model *m, uint32_t i)
             return ln_fail(m, LN_BAD_LIFETIME, c.op.inputs[k], ln_tensor_record(m, c.op.inputs[k]) + 30,
                            c.in[k].last, i);
     }
-    if (c.out.is_input || c.out.first != i)
-        return ln_fail(m, LN_BAD_ORDER, (int32_t)i, rec + 12, c.op.output, c.out.first);
-
-    const ln_status s = own_check(&c);
+    const ln_status s = OWN_CHECK[c.op.id](&c);
     switch (s) {
     case LN_OK: return LN_OK;
     case LN_BAD_WEIGHTS: return ln_fail(m, s, (int32_t)i, rec + 20, c.op.weights_bytes, 1);
     case LN_BAD_SCRATCH: return ln_fail(m, s, (int32_t)i, rec + 28, c.op.scratch_bytes, 0);
-    case LN_BAD_SHAPE: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0);
-    default: return ln_fail(m, s, (int32_t)i, rec + LN_ATTRS_AT, LN_NO_TENSOR, 0);
+    default: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0); /* LN_BAD_SHAPE */
     }
 }
 
@@ -285,8 +279,6 @@ static ln_status check_arena(ln_model *m, uint32_t i)
         const uint8_t *r = m->bin + ln_tensor_record(m, b);
         if (ln_u16(r + 28) > i || ln_u16(r + 30) < i || r[6]) continue; /* not alive, or at the caller's */
         ln_get_tensor(m, b, &other);
-        if (op.scratch_bytes && overlap(op.scratch_at, op.scratch_bytes, other.arena_at, other.bytes))
-            return ln_fail(m, LN_OVERLAP, (int32_t)i, ln_op_record(m, i) + 24, b, i);
         if (b == op.output || out.is_output || still) continue;
         if (overlap(out.arena_at, out.bytes, other.arena_at, other.bytes) && !in_place(&op, i, &out, b, &other))
             return ln_fail(m, LN_OVERLAP, op.output, ln_tensor_record(m, op.output), b, i);

@@ -5,14 +5,16 @@
 #include "ln_cold.h"
 #include "ln_int8.h"
 
+#ifdef LN_WITH_I8
 enum { LEAST_SHIFT = 1, MOST_SHIFT = 24, MOST_FACTOR = 1 << 21 };
+#endif
 
 ln_status ln_check_scale(ln_model *m, uint32_t i)
 {
     const uint32_t rec = ln_tensor_record(m, i);
     const uint8_t *r = m->bin + rec;
 
-    if (r[4] == LN_I8) {
+    if (ln_i8_type(r[4])) {
         if (ln_u32(r + 24) - 1 >= 0x7F7FFFFFu) /* neither finite nor above 0 */
             return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_u32(r + 24), 0);
         return LN_OK;
@@ -22,6 +24,8 @@ ln_status ln_check_scale(ln_model *m, uint32_t i)
         return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_u32(r + 24), 0x3F800000u);
     return LN_OK;
 }
+
+#ifdef LN_WITH_I8
 
 static int built(uint32_t id) /* has this build the operator's int8 form? */
 {
@@ -48,8 +52,8 @@ ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
         if (y != want) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, want);
         x = LN_F32 + LN_I8 - want;
     }
-    if (y == LN_I8 && !facts->int8) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, LN_F32);
-    if (y == LN_I8 && !built(op->id)) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
+    if (ln_i8_type(y) && !facts->int8) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, LN_F32);
+    if (ln_i8_type(y) && !built(op->id)) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
 #ifndef LN_WITH_F32
     if (y != LN_I8 || x != LN_I8) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
 #endif
@@ -90,7 +94,7 @@ ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
     const int32_t shift = (int32_t)q.shift;
     ln_status s;
 
-    if (type_of(m, op->output) != LN_I8) return LN_OK; /* its bytes have been found to be 0 */
+    if (!ln_i8_type(type_of(m, op->output))) return LN_OK; /* its bytes have been found to be 0 */
     if (facts->int8 & LN_INT8_BOUNDS) {
         if (q.lo > q.hi) return bad(m, i, 52, q.lo, q.hi);
     } else {
@@ -108,3 +112,17 @@ ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
     if (op->weights_bytes >= 2 && ln_u16(m->bin + op->weights_at) == 0) return bad(m, i, 16, 0, 1);
     return check_same(m, op->output, 0x3B800000u, 128); /* 2^-8, -128 */
 }
+
+#else /* all tensors are f32, since the feature is unknown */
+
+ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
+{
+    return (void)m, (void)i, (void)op, (void)facts, LN_OK;
+}
+
+ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
+{
+    return (void)m, (void)i, (void)op, (void)facts, LN_OK;
+}
+
+#endif

@@ -127,6 +127,7 @@ static const char *header_field(uint32_t at)
     case 84: return "the golden section's size";
     case 88: return "the operator count";
     case 90: return "the tensor count";
+    case 92: return "the arena's size";
     case 96: return "the resize rule";
     case 97: return "the fit rule";
     case 98: return "the colour rule";
@@ -178,7 +179,6 @@ static void put_attribute(pen *p, const ln_model *m)
 
     ln_get_op(m, (uint32_t)m->record, &op);
     const ln_attr *a = ln_attr_of(op.id, (uint32_t)m->found - 1);
-    if (a == NULL) return;
     put(p, a->name);
     for (uint32_t k = 0; k < a->count; k++) {
         const uint8_t *v = op.attrs + a->at + k * a->size;
@@ -212,7 +212,7 @@ static const char *preprocess_detail(const ln_model *m)
     if (m->at < 96)
         return m->at == 28 || m->at == 32 ? "%h is %n; at most %N is expected, as the input is a picture"
                                           : "%h is %n; %N is expected, as the input is a picture";
-    if (m->at >= 100 && m->at < 124 && m->bin[24] == LN_I8 && m->bin[98] != LN_COLOR_NONE) {
+    if (m->at >= 100 && m->at < 124 && ln_i8_type(m->bin[24]) && m->bin[98] != LN_COLOR_NONE) {
         if (!m->expected) return "a number of a channel that a grey picture does not have is %d; 0 is expected";
         return m->at < 112 ? "a multiplier is %d; 1 to 4194303 is expected"
                            : "an offset is %d; -1073741823 to 1073741823 is expected";
@@ -279,7 +279,7 @@ static const char *selftest_detail(const ln_model *m, uint32_t field)
     ln_op op;
     ln_get_op(m, (uint32_t)m->record, &op);
     if (value < g.y_bytes)
-        return m->bin[ln_tensor_record(m, op.output) + 4] == LN_I8
+        return ln_i8_type(m->bin[ln_tensor_record(m, op.output) + 4])
                    ? "%o, golden input %i: an output is %d, and was %D at export"
                    : "%o, golden input %i: an output is %r, and was %R at export";
     if (ln_grade_of(m, (uint32_t)m->record) == LN_EXACT)
@@ -308,6 +308,7 @@ static const char *detail(const ln_model *m)
     case LN_NEWER_MAJOR: return "it has format %n; this LiteNet reads format %N";
     case LN_UNKNOWN_FEATURE: return "its feature bits are %x; known are %X";
     case LN_BAD_HEADER: return field == 88 ? "%h is %n; 1 to %N is expected" : "%h is %n; %N is expected";
+    case LN_BEYOND_LIMITS: return "%h is %n; at most %N is expected";
     case LN_BAD_SECTION:
         return part == IN_HEADER && field % 8 == 4 ? "%h is %n; at most %N is expected"
                                                    : "%h is %n; %N is expected";
@@ -336,17 +337,14 @@ static const char *detail(const ln_model *m)
     case LN_MISALIGNED: return "its offset %n is not a multiple of %N";
     case LN_BAD_LIFETIME: return lifetime_detail(m, field);
     case LN_OVERLAP:
-        return part == IN_OP ? "its scratch memory shares bytes with tensor %n, alive at operator %N"
-                             : "it shares bytes with tensor %n, alive at operator %N";
+        return "it shares bytes with tensor %n, alive at operator %N";
     case LN_UNKNOWN_OP: return "its number is %n";
     case LN_BAD_ACTIVATION:
         return m->expected ? "its activation is %n; a number below %N is expected"
                            : "its activation is %n, but it takes none";
     case LN_BAD_ALGORITHM: return "its algorithm is %n; %N is expected";
     case LN_BAD_ATTRIBUTE:
-        return m->found == LN_NO_TENSOR ? "its attributes do not suit %s"
-               : m->found               ? "%a"
-                                        : "a byte after its attributes is %N; 0 is expected";
+        return m->found ? "%a" : "a byte after its attributes is %N; 0 is expected";
     case LN_BAD_QUANT: return quant_detail(m, field);
     case LN_BAD_TENSOR_INDEX:
         if (field == 14) return "the number of its inputs is %n; %N is expected";
@@ -354,9 +352,7 @@ static const char *detail(const ln_model *m)
         return field == 12 ? "its output is %n; a number below %N is expected"
                            : "an input is %n; a number below %N is expected";
     case LN_BAD_ORDER:
-        if (field != 12) return "it reads tensor %n, which operator %N writes";
-        return m->found ? "it writes tensor %n, which operator %N writes too"
-                        : "it writes tensor %n, the model's input";
+        return "it reads tensor %n, which operator %N writes";
     case LN_BAD_SHAPE: return "it does not lead from %s";
     case LN_BAD_WEIGHTS:
         if (m->expected > 1) return "its weights end at byte %n, and all weights at byte %N";
@@ -373,7 +369,7 @@ static const char *detail(const ln_model *m)
     case LN_IS_ZIP: case LN_IS_GZIP: case LN_IS_IMAGE: case LN_IS_NUMPY: case LN_IS_JSON: case LN_NULL_POINTER:
     case LN_ARENA_TOO_SMALL: case LN_ARENA_MISALIGNED: case LN_BAD_IMAGE_SIZE: case LN_BAD_CHANNELS:
     case LN_NO_PREPROCESS: case LN_NO_GOLDEN: case LN_STOPPED: case LN_FILE_NOT_FOUND: case LN_FILE_UNREADABLE:
-    case LN_FILE_TOO_LARGE:
+    case LN_FILE_TOO_LARGE: case LN_FILE_CHANGED: case LN_INPUT_NOT_FINITE:
         return NULL; /* the text of the status says it all */
     }
     return NULL;

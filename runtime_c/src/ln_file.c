@@ -102,6 +102,12 @@ static void unmap(ln_file *f)
     UnmapViewOfFile(f->mapping);
 }
 
+static int has_changed(const ln_file *f)
+{
+    (void)f; /* a mapped file can be neither cut short nor written to: nobody else may open it for that */
+    return 0;
+}
+
 #elif defined(__unix__) || defined(__APPLE__)
 
 #include <errno.h>
@@ -109,6 +115,22 @@ static void unmap(ln_file *f)
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static int64_t written_at(const struct stat *st)
+{
+#if defined(__APPLE__)
+    return (int64_t)st->st_mtimespec.tv_sec * 1000000000 + st->st_mtimespec.tv_nsec;
+#else
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+#endif
+}
+
+static int has_changed(const ln_file *f)
+{
+    struct stat st;
+
+    return fstat(f->descriptor, &st) != 0 || (uint64_t)st.st_size != f->len || written_at(&st) != f->changed;
+}
 
 static ln_status map(ln_file *f, const char *path)
 {
@@ -127,11 +149,18 @@ static ln_status map(ln_file *f, const char *path)
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
         void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at != MAP_FAILED) {
-            close(fd); /* the mapping keeps it */
             f->bytes = f->mapping = at;
             f->len = (size_t)st.st_size;
             f->mapped = 1;
-            return LN_OK;
+            f->descriptor = fd;
+            f->changed = written_at(&st);
+            if (!has_changed(f)) return LN_OK; /* since its size was asked */
+            ln_file_close(f);
+            return LN_FILE_CHANGED;
+        }
+        if (errno == ENOMEM) { /* 32 bits have no room for it, neither mapped nor read */
+            close(fd);
+            return LN_FILE_TOO_LARGE;
         }
     }
     FILE *stream = fdopen(fd, "rb");
@@ -145,6 +174,7 @@ static ln_status map(ln_file *f, const char *path)
 static void unmap(ln_file *f)
 {
     munmap(f->mapping, f->len);
+    close(f->descriptor);
 }
 
 #else
@@ -164,15 +194,28 @@ static void unmap(ln_file *f)
     (void)f; /* nothing is ever mapped here */
 }
 
+static int has_changed(const ln_file *f)
+{
+    (void)f;
+    return 0;
+}
+
 #endif
 
-ln_status ln_file_open(ln_file *f, const char *path)
+static void forget(ln_file *f)
 {
-    if (f == NULL) return LN_NULL_POINTER;
     f->bytes = NULL;
     f->len = 0;
     f->mapping = NULL;
     f->mapped = 0;
+    f->descriptor = -1;
+    f->changed = 0;
+}
+
+ln_status ln_file_open(ln_file *f, const char *path)
+{
+    if (f == NULL) return LN_NULL_POINTER;
+    forget(f);
     if (path == NULL) return LN_NULL_POINTER;
     const ln_status s = map(f, path);
     if (s == LN_OK && f->bytes == NULL) f->bytes = nothing;
@@ -184,8 +227,11 @@ void ln_file_close(ln_file *f)
     if (f == NULL) return;
     if (f->mapped) unmap(f);
     else free(f->mapping);
-    f->bytes = NULL;
-    f->len = 0;
-    f->mapping = NULL;
-    f->mapped = 0;
+    forget(f);
+}
+
+ln_status ln_file_check(const ln_file *f)
+{
+    if (f == NULL || f->bytes == NULL) return LN_NULL_POINTER;
+    return f->mapped && has_changed(f) ? LN_FILE_CHANGED : LN_OK;
 }

@@ -24,7 +24,7 @@ ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
     if (m == NULL || values == NULL || in == NULL) return LN_NULL_POINTER;
     if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
     ln_get_tensor(m, 0, &t);
-    if (t.dtype == LN_I8) {
+    if (ln_i8_type(t.dtype)) {
         const ln_quant all = {-128, 127, 0, 0, 0, 0};
         const float inverse = 1.0f / t.scale;
         int8_t *q = in;
@@ -47,7 +47,8 @@ ln_status ln_dequantize_output(const ln_model *m, const void *out, float *values
         ln_get_tensor(m, i, &t);
         if (!t.is_output) continue;
         for (uint32_t k = 0; k < t.elements; k++)
-            values[k] = t.dtype == LN_I8 ? t.scale * (float)(ln_i8_of(from[k]) - t.zero_point) : ln_f32(from + 4 * (size_t)k);
+            values[k] = ln_i8_type(t.dtype) ? t.scale * (float)(ln_i8_of(from[k]) - t.zero_point)
+                                            : ln_f32(from + 4 * (size_t)k);
         values += t.elements;
         from += ((size_t)t.bytes + 3) & ~(size_t)3;
     }

@@ -5,11 +5,6 @@
 #include "litenet.h"
 #include "ln_ops.h"
 
-/* Weights are used where they lie in the file, so the machine must read them as they are: little-endian. */
-#if defined(__BYTE_ORDER__) && defined(__ORDER_LITTLE_ENDIAN__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "LiteNet runs on little-endian machines only"
-#endif
-
 /* Numbers of the file, assembled byte by byte: no alignment is needed. */
 static inline uint16_t ln_u16(const uint8_t *p)
 {
@@ -66,6 +61,17 @@ enum {
     LN_KNOWN_FEATURES = LN_KNOWN_F16
 #endif
 };
+
+/* Is a tensor of this type int8? Never in a build without that, which then loses what follows from it. */
+static inline int ln_i8_type(uint32_t dtype)
+{
+#ifdef LN_WITH_I8
+    return dtype == LN_I8;
+#else
+    (void)dtype;
+    return 0;
+#endif
+}
 
 static inline uint32_t ln_tensor_record(const ln_model *m, uint32_t index) /* offset in the file */
 {
@@ -157,8 +163,8 @@ typedef struct ln_call {
 /* Each operator is one file, op_<name>.c, with three functions, and where it also runs on int8 tensors a fourth,
  * ln_<name>_i8_run, in op_<name>_i8.c or beside them:
  *   check  the shape rule, of both forms: c->out against c->in and the attributes, which are in range; weights_bytes and
- *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS, LN_BAD_SCRATCH or
- *          LN_BAD_ATTRIBUTE. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
+ *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS or LN_BAD_SCRATCH,
+ *          which is what any scratch memory is: no operator has any. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
  *          2^30, but products with attributes can pass 32 bits: use uint64_t.
  *   run    check has passed: tests nothing.
  *   macs   multiply-accumulates of one input. */
@@ -173,7 +179,7 @@ typedef struct ln_call {
 
 static inline int ln_is_i8(const ln_call *c) /* does it run in the int8 form? */
 {
-    return c->out.dtype == LN_I8 && c->in[0].dtype == LN_I8;
+    return ln_i8_type(c->out.dtype) && ln_i8_type(c->in[0].dtype);
 }
 
 /* Where tensor `index` is: places of the arena, of the caller's input and output given. For a walk. */

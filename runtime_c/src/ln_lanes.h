@@ -25,6 +25,15 @@ static inline void ln_get_lanes(float *t, const float *x, size_t n)
     for (int k = 0; k < LN_LANES; k += 8) ln_store8(t + k, ln_load8(x + k));
 }
 
+/* ln_get_lanes of weights */
+static inline void ln_get_weights(float *t, const float *w, size_t n)
+{
+    ln_get_lanes(t, w, n);
+#ifdef LN_BIG_ENDIAN
+    for (size_t k = 0; k < n; k++) t[k] = ln_stored_f32(w + k);
+#endif
+}
+
 /* y[0..n) = t */
 static inline void ln_put_lanes(float *y, const float *t, size_t n)
 {

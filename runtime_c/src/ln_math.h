@@ -167,7 +167,12 @@ static inline float ln_f16(uint16_t half)
     return ln_from_bits(ln_to_bits(y) | (uint32_t)(half & 0x8000u) << 16);
 }
 
-/* Weights, used where they lie in the file: ln_open has seen that they start at a multiple of their size. */
+/* Weights, used where they lie in the file: ln_open has seen that they start at a multiple of their size. A machine of
+ * the other byte order turns each as it reads it. */
+#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define LN_BIG_ENDIAN
+#endif
+
 static inline const float *ln_floats(const uint8_t *w)
 {
     return (const float *)(const void *)w;
@@ -176,6 +181,25 @@ static inline const float *ln_floats(const uint8_t *w)
 static inline const uint16_t *ln_halves(const uint8_t *w)
 {
     return (const uint16_t *)(const void *)w;
+}
+
+static inline float ln_stored_f32(const float *w)
+{
+#ifdef LN_BIG_ENDIAN
+    const uint8_t *b = (const uint8_t *)w;
+    return ln_from_bits((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+#else
+    return *w;
+#endif
+}
+
+static inline float ln_stored_f16(const uint16_t *w)
+{
+#ifdef LN_BIG_ENDIAN
+    return ln_f16((uint16_t)(*w >> 8 | *w << 8));
+#else
+    return ln_f16(*w);
+#endif
 }
 
 enum { LN_LANES = 16 }; /* values handled together: kernels pad to it, so that loops have a fixed length */

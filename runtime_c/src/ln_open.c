@@ -97,6 +97,19 @@ static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
     return LN_OK;
 }
 
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
+/* What a build for one device sets, so that its arena can be an array. */
+static ln_status check_limits(ln_model *m)
+{
+#ifdef LN_MOST_OPS
+    if (m->op_count > LN_MOST_OPS) return ln_fail(m, LN_BEYOND_LIMITS, -1, 88, m->op_count, LN_MOST_OPS);
+#endif
+#ifdef LN_MOST_ARENA
+    if (m->arena_bytes > LN_MOST_ARENA) return ln_fail(m, LN_BEYOND_LIMITS, -1, 92, m->arena_bytes, LN_MOST_ARENA);
+#endif
+    return m->status; /* LN_OK */
+}
+#endif
 /* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
 static ln_status check_multipliers(ln_model *m, uint32_t channels)
 {
@@ -121,7 +134,7 @@ static ln_status check_preprocessing(ln_model *m)
 
     for (uint32_t i = 0; i < 4; i++)
         if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
-    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && b[24] == LN_I8); at += 4) {
+    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && ln_i8_type(b[24])); at += 4) {
         const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
         if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
             return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
@@ -137,7 +150,7 @@ static ln_status check_preprocessing(ln_model *m)
         if (ln_u32(b + at) > 65535) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), 65535);
     const uint32_t channels = color == LN_COLOR_GRAY ? 1 : 3;
     if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
-    return b[24] == LN_I8 ? check_multipliers(m, channels) : LN_OK;
+    return ln_i8_type(b[24]) ? check_multipliers(m, channels) : LN_OK;
 }
 
 static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksum *checksum)
@@ -161,6 +174,9 @@ static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksu
     m->arena_bytes = ln_u32(b + 92);
 
     if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
+#if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
+    if ((s = check_limits(m)) != LN_OK) return s;
+#endif
     if ((s = check_preprocessing(m)) != LN_OK) return s;
     if ((s = ln_check_records(m)) != LN_OK) return s;
     m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */

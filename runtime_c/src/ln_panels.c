@@ -6,8 +6,8 @@
 #ifndef LN_SMALL
 #define WEIGHT float
 #define TILE(shape) tile_##shape##_f32
-#define LOAD4 ln_load4
-#define LOAD8 ln_load8
+#define LOAD4 ln_load4_stored
+#define LOAD8 ln_load8_stored
 #define SUM8 ln_load8
 #define STORE8 ln_store8
 #include "ln_tile.h"
@@ -53,13 +53,13 @@ void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out,
 #ifdef LN_WITH_F16
     if (dtype == LN_F16) {
         const uint16_t *half = ln_halves(w) + index;
-        for (size_t i = 0; i < n; i++) out[i] = ln_f16(half[i]);
+        for (size_t i = 0; i < n; i++) out[i] = ln_stored_f16(half + i);
         return;
     }
 #endif
     const float *full = ln_floats(w) + index;
     (void)dtype;
-    for (size_t i = 0; i < n; i++) out[i] = full[i];
+    for (size_t i = 0; i < n; i++) out[i] = ln_stored_f32(full + i);
 }
 
 #ifndef LN_SMALL

@@ -243,7 +243,9 @@ ln_status ln_preprocess_bytes(const ln_preprocessing *p, const uint8_t *pixels, 
     if (!set_layout(&s, layout, p->color)) return LN_BAD_CHANNELS;
     if (h < 1 || h > MAX_SIDE || w < 1 || w > MAX_SIDE || H < 1 || H > MAX_SIDE || W < 1 || W > MAX_SIDE)
         return LN_BAD_IMAGE_SIZE;
-    if (h * w * s.step > SIZE_MAX || H * W * 3 > SIZE_MAX) return LN_BAD_IMAGE_SIZE; /* where size_t is small */
+#if SIZE_MAX / 4 < 65535u * 65535u /* where size_t is small */
+    if (h * w * s.step > SIZE_MAX || H * W * 3 > SIZE_MAX) return LN_BAD_IMAGE_SIZE;
+#endif
 
     s.pixels = pixels;
     s.row_bytes = width * s.step;
@@ -301,7 +303,7 @@ void ln_frame_to_input(const ln_model *m, const uint8_t *frame, void *x)
 
     ln_get_tensor(m, 0, &in);
     ln_get_rules(m->bin, &p);
-    if (in.dtype == LN_I8) normalize_i8(m->bin, p.color == LN_COLOR_GRAY ? 1 : 3, frame, in.elements, x);
+    if (ln_i8_type(in.dtype)) normalize_i8(m->bin, p.color == LN_COLOR_GRAY ? 1 : 3, frame, in.elements, x);
     else ln_normalize(&p, frame, in.elements, x);
 }
 
@@ -318,8 +320,7 @@ LN_COLD ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32
     ln_get_rules(m->bin, &p);
     ln_get_tensor(m, 0, &in);
     if (p.color == LN_COLOR_NONE) return LN_NO_PREPROCESS;
-    if (in.rank != 3 || in.dims[2] != (p.color == LN_COLOR_GRAY ? 1u : 3u)) return LN_BAD_PREPROCESS;
-    frame = in.dtype == LN_I8 ? x : (uint8_t *)x + (size_t)3 * in.elements;
+    frame = ln_i8_type(in.dtype) ? x : (uint8_t *)x + (size_t)3 * in.elements;
     status = ln_preprocess_bytes(&p, pixels, height, width, layout, frame, in.dims[0], in.dims[1]);
     if (status == LN_OK) ln_frame_to_input(m, frame, x);
     return status;

@@ -1,6 +1,7 @@
 /* ln_run: walk the program. ln_open has checked everything, so the walk decides and tests nothing: it takes each
  * operator record, finds the places of its tensors, and calls the operator. */
 #include "ln_internal.h"
+#include "ln_vec8.h"
 
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
 {
@@ -35,7 +36,7 @@ void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
         tensor->dims[d] = ln_u32(r + 8 + 4 * d);
         if (d < tensor->rank) tensor->elements *= tensor->dims[d];
     }
-    tensor->bytes = tensor->dtype == LN_I8 ? tensor->elements : 4 * tensor->elements;
+    tensor->bytes = ln_i8_type(tensor->dtype) ? tensor->elements : 4 * tensor->elements;
     tensor->scale = ln_f32(r + 24);
     tensor->first = ln_u16(r + 28);
     tensor->last = ln_u16(r + 30);
@@ -46,7 +47,7 @@ size_t ln_arena_bytes(const ln_model *m)
     return m->len ? (size_t)m->arena_bytes + m->fast_bytes : 0;
 }
 
-size_t ln_input_elements(const ln_model *m)
+LN_COLD size_t ln_input_elements(const ln_model *m)
 {
     ln_tensor t;
 
@@ -161,6 +162,26 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
     return 0;
 }
 
+/* x * 0 is 0, or NaN where x is NaN or infinite. */
+LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
+{
+    if (m == NULL || in == NULL) return LN_NULL_POINTER;
+    ln_tensor x;
+    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+    ln_get_tensor(m, 0, &x);
+    if (x.dtype != LN_F32) return LN_OK; /* whole numbers */
+    const float *v = in, *end = v + x.elements;
+    const ln_vec4 none = ln_set4(0.0f, 0.0f, 0.0f, 0.0f);
+    ln_vec8 sum = {none, none};
+    float t[8], all = 0.0f;
+
+    for (; end - v >= 8; v += 8) sum = ln_mac8(sum, 0.0f, ln_load8(v));
+    ln_store8(t, sum);
+    for (int k = 0; k < 8; k++) all += t[k];
+    while (v < end) all += *v++ * 0.0f;
+    return all == 0.0f ? LN_OK : LN_INPUT_NOT_FINITE;
+}
+
 /* The place of tensor `index`, which is t, that is only read where it is the input. */
 static uint8_t *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
 {
@@ -176,11 +197,11 @@ void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at)
 {
     for (uint32_t k = 0; k < c->op.n_inputs; k++) {
         const void *x = place_of(m, &c->in[k], c->op.inputs[k], at);
-        if (c->in[k].dtype == LN_I8) c->qx[k] = x;
+        if (ln_i8_type(c->in[k].dtype)) c->qx[k] = x;
         else c->x[k] = x;
     }
     void *y = place_of(m, &c->out, c->op.output, at);
-    if (c->out.dtype == LN_I8) c->qy = y;
+    if (ln_i8_type(c->out.dtype)) c->qy = y;
     else c->y = y;
     if (c->op.scratch_bytes) c->scratch = (float *)(void *)(at->arena + c->op.scratch_at);
 }

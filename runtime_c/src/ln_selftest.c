@@ -13,7 +13,7 @@ void ln_golden_shape(const ln_model *m, ln_golden *g)
     ln_get_tensor(m, 0, &in);
     g->fixed = 16 + 4 * (uint64_t)m->op_count;
     g->frames = b[12] == 1;
-    g->bytes = g->frames || in.dtype == LN_I8;
+    g->bytes = g->frames || ln_i8_type(in.dtype);
     g->x = in.elements;
     g->x_bytes = g->bytes ? (g->x + 3) & ~(uint64_t)3 : 4 * g->x;
     g->y_bytes = ((uint64_t)ln_output_bytes(m) + 3) & ~(uint64_t)3;
@@ -23,7 +23,7 @@ void ln_golden_shape(const ln_model *m, ln_golden *g)
 
 static ln_grade next_grade(ln_grade before, uint32_t dtype)
 {
-    if (dtype == LN_I8) return before == LN_EXACT ? LN_EXACT : LN_LOOSE;
+    if (ln_i8_type(dtype)) return before == LN_EXACT ? LN_EXACT : LN_LOOSE;
     return before == LN_EXACT ? LN_CLOSE : before;
 }
 
@@ -71,7 +71,7 @@ static ln_status check_input(ln_model *m, const ln_golden *g, uint64_t at)
     for (uint32_t i = 1; s == LN_OK && i < m->tensor_count; i++) {
         ln_get_tensor(m, i, &t);
         if (!t.is_output) continue;
-        s = check_values(m, at, t.elements, t.dtype == LN_I8);
+        s = check_values(m, at, t.elements, ln_i8_type(t.dtype));
         at += ((uint64_t)t.bytes + 3) & ~(uint64_t)3;
     }
     for (uint32_t i = 0; s == LN_OK && i < m->op_count; i++, at += 8) {
@@ -113,7 +113,7 @@ ln_status ln_check_golden(ln_model *m)
 
 static float value_of(const void *y, const ln_tensor *t, uint32_t i) /* of int8, in steps */
 {
-    return t->dtype == LN_I8 ? (float)(((const int8_t *)y)[i] - t->zero_point) : ((const float *)y)[i];
+    return ln_i8_type(t->dtype) ? (float)(((const int8_t *)y)[i] - t->zero_point) : ((const float *)y)[i];
 }
 
 /* The mean of |y|, and the mean of y with signs that depend on the position, so that swapped values show. */
@@ -193,7 +193,7 @@ static int after_op(void *user, uint32_t i, const ln_op *op, const ln_tensor *ou
         return crc != ln_u32(stored) && !differs(w->m, LN_SELFTEST_FAILED, i, at, crc, ln_u32(stored));
     }
     const float scale = ln_f32(stored), share = w->grade == LN_CLOSE ? 1e-3f : 2e-2f;
-    const float least = out->dtype == LN_I8 ? 2e-2f : 1e-6f;
+    const float least = ln_i8_type(out->dtype) ? 2e-2f : 1e-6f;
     sums(y, out, &mean_abs, &mean_signed);
     return !same(w->m, i, at, mean_abs, scale, share, least) || !same(w->m, i, at + 4, mean_signed, scale, share, least);
 }
@@ -246,7 +246,7 @@ static int same_outputs(ln_model *m, uint64_t at, const uint8_t *out)
         if (!t.is_output) continue;
         const ln_grade grade = ln_grade_of(m, t.first);
         const uint64_t room = ((uint64_t)t.bytes + 3) & ~(uint64_t)3;
-        if (t.dtype == LN_I8) {
+        if (ln_i8_type(t.dtype)) {
             if (!same_steps(m, &t, at, (const int8_t *)out, grade)) return 0;
         } else {
             const float share = grade == LN_CLOSE ? 1e-3f : 5e-2f;

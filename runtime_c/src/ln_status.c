@@ -63,6 +63,9 @@ const char *ln_status_text(ln_status status)
     case LN_FILE_NOT_FOUND: return "the file does not exist";
     case LN_FILE_UNREADABLE: return "the file cannot be read";
     case LN_FILE_TOO_LARGE: return "the file is larger than memory, or than the 4 GB that the format allows";
+    case LN_FILE_CHANGED: return "the file was cut short or written over while it was in use";
+    case LN_BEYOND_LIMITS: return "the model is larger than this build of LiteNet was made for";
+    case LN_INPUT_NOT_FINITE: return "the input holds NaN or infinity, so there is no answer";
     }
     return "an unknown status";
 }
@@ -107,6 +110,10 @@ const char *ln_remedy(ln_status status)
     case LN_FILE_NOT_FOUND: return "Check the path.";
     case LN_FILE_UNREADABLE: return "Check its permissions, and that it is a file, not a folder.";
     case LN_FILE_TOO_LARGE: return "Export a smaller model.";
+    case LN_FILE_CHANGED: return "Open it again; write new versions beside it and rename them.";
+    case LN_BEYOND_LIMITS:
+        return "Export a smaller model, or build with a larger LN_MOST_OPS or LN_MOST_ARENA.";
+    case LN_INPUT_NOT_FINITE: return "Look where the numbers come from: a division by zero, a sensor that failed?";
     }
     return "";
 }

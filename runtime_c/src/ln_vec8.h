@@ -10,7 +10,7 @@
 
 #include "ln_math.h"
 
-#if defined(__GNUC__) && !defined(LN_NO_VECTORS) \
+#if defined(__GNUC__) && !defined(LN_NO_VECTORS) && !defined(LN_BIG_ENDIAN) \
     && (defined(__SSE2__) || defined(__ARM_NEON) || defined(__wasm_simd128__) || defined(__ALTIVEC__))
 
 typedef float ln_vec4 __attribute__((vector_size(16)));
@@ -59,6 +59,11 @@ static inline ln_vec4 ln_load4_f16(const uint16_t *h)
     return ln_upper_f16(low << 16);
 }
 
+static inline ln_vec4 ln_load4_stored(const float *w) /* weights */
+{
+    return ln_load4(w);
+}
+
 #else
 
 typedef struct ln_vec4 {
@@ -96,7 +101,12 @@ static inline ln_vec4 ln_mul_add4(ln_vec4 sum, ln_vec4 x, ln_vec4 w) /* sum + x 
 
 static inline ln_vec4 ln_load4_f16(const uint16_t *h)
 {
-    return ln_set4(ln_f16(h[0]), ln_f16(h[1]), ln_f16(h[2]), ln_f16(h[3]));
+    return ln_set4(ln_stored_f16(h), ln_stored_f16(h + 1), ln_stored_f16(h + 2), ln_stored_f16(h + 3));
+}
+
+static inline ln_vec4 ln_load4_stored(const float *w) /* weights */
+{
+    return ln_set4(ln_stored_f32(w), ln_stored_f32(w + 1), ln_stored_f32(w + 2), ln_stored_f32(w + 3));
 }
 
 #endif
@@ -125,6 +135,12 @@ static inline ln_vec8 ln_load8(const float *x)
     return v;
 }
 
+static inline ln_vec8 ln_load8_stored(const float *w)
+{
+    const ln_vec8 v = {ln_load4_stored(w), ln_load4_stored(w + 4)};
+    return v;
+}
+
 static inline void ln_store8(float *y, ln_vec8 v)
 {
     ln_store4(y, v.a);
@@ -139,8 +155,9 @@ static inline ln_vec8 ln_load8_f16(const uint16_t *h)
     const ln_bits4 pairs = *(const ln_bits4_in_memory *)h;
     const ln_vec8 v = {ln_upper_f16(pairs << 16), ln_upper_f16(pairs)};
 #else
-    const ln_vec8 v = {ln_set4(ln_f16(h[0]), ln_f16(h[2]), ln_f16(h[4]), ln_f16(h[6])),
-                       ln_set4(ln_f16(h[1]), ln_f16(h[3]), ln_f16(h[5]), ln_f16(h[7]))};
+    const ln_vec8 v = {
+        ln_set4(ln_stored_f16(h), ln_stored_f16(h + 2), ln_stored_f16(h + 4), ln_stored_f16(h + 6)),
+        ln_set4(ln_stored_f16(h + 1), ln_stored_f16(h + 3), ln_stored_f16(h + 5), ln_stored_f16(h + 7))};
 #endif
     return v;
 }

@@ -18,8 +18,8 @@ void ln_batchnorm_run(const ln_call *c)
     for (size_t first = 0; first < C; first += LN_LANES) {
         const size_t live = ln_live_lanes(C, first);
         float scale[LN_LANES], shift[LN_LANES];
-        ln_get_lanes(scale, ln_floats(c->w) + first, live);
-        ln_get_lanes(shift, ln_floats(c->w) + C + first, live);
+        ln_get_weights(scale, ln_floats(c->w) + first, live);
+        ln_get_weights(shift, ln_floats(c->w) + C + first, live);
         for (size_t r = 0; r < rows; r++) {
             float t[LN_LANES];
             ln_get_lanes(t, c->x[0] + r * C + first, live);

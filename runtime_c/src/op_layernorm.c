@@ -51,8 +51,8 @@ void ln_layernorm_run(const ln_call *c)
             const size_t live = ln_live_lanes(C, first);
             float t[LN_LANES], gamma[LN_LANES], beta[LN_LANES];
             ln_get_lanes(t, x + first, live);
-            ln_get_lanes(gamma, w + first, live);
-            ln_get_lanes(beta, w + C + first, live);
+            ln_get_weights(gamma, w + first, live);
+            ln_get_weights(beta, w + C + first, live);
             for (int k = 0; k < LN_LANES; k++) t[k] = ((t[k] - mean) - e) * inv_std * gamma[k] + beta[k];
             ln_put_lanes(y + first, t, live);
         }

@@ -20,7 +20,7 @@ void ln_prelu_run(const ln_call *c)
             const size_t live = ln_live_lanes(C, first);
             float t[LN_LANES], slope[LN_LANES];
             ln_get_lanes(t, c->x[0] + row + first, live);
-            ln_get_lanes(slope, ln_floats(c->w) + first, live);
+            ln_get_weights(slope, ln_floats(c->w) + first, live);
             for (int k = 0; k < LN_LANES; k++) t[k] *= ln_select(t[k] > 0.0f, 1.0f, slope[k]);
             ln_put_lanes(c->y + row + first, t, live);
         }

@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 1 << 22 }; /* floats: larger models are opened, but not run */
+#ifndef ATTACK_LARGEST
+#define ATTACK_LARGEST (1 << 22)
+#endif
+enum { LARGEST = ATTACK_LARGEST }; /* floats: larger models are opened, but not run */
 
 static void put_u32(unsigned char *p, uint32_t v)
 {
@@ -33,15 +36,38 @@ static void *exactly(size_t bytes) /* so that one byte too far is seen */
     return p;
 }
 
-static int count_call(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const void *data)
+/* After each operator, what is dead by the plan is overwritten: every byte of the arena that belongs to no tensor which
+ * a later operator reads. A kernel that leaves something there for another, or reads what nobody wrote, gives other
+ * results than on an arena full of NaN. */
+static volatile unsigned read_values; /* keeps the reads */
+
+typedef struct poison {
+    const ln_model *m;
+    unsigned char *arena, *alive; /* alive: one flag for each byte; NULL: leave the arena as it is */
+    size_t bytes;
+} poison;
+
+static int poison_dead(void *user, uint32_t i, const ln_op *op, const ln_tensor *y, const void *data)
 {
-    unsigned *sum = user;
-    (void)i;
+    const poison *p = user;
+    unsigned sum = 0;
+
     (void)op;
-    for (uint32_t k = 0; k < y->bytes; k++) *sum += ((const unsigned char *)data)[k];
+    for (uint32_t k = 0; k < y->bytes; k++) sum += ((const unsigned char *)data)[k]; /* all of it can be read */
+    read_values = sum;
+    if (p->alive == NULL) return 0;
+    memset(p->alive, 0, p->bytes);
+    for (uint32_t k = 1; k < p->m->tensor_count; k++) {
+        ln_tensor t;
+        ln_get_tensor(p->m, k, &t);
+        if (!t.is_output && t.first <= i && t.last > i) memset(p->alive + t.arena_at, 1, t.bytes);
+    }
+    for (size_t k = 0; k < p->bytes; k++)
+        if (!p->alive[k]) p->arena[k] = 0xA5;
     return 0;
 }
 
+/* Run it with dead memory as it is, full of NaN at first, and with dead memory overwritten: the same bits. */
 static void use(ln_model *m)
 {
     const size_t x_n = ln_input_elements(m), y_n = ln_output_elements(m), arena_n = ln_arena_bytes(m);
@@ -49,19 +75,57 @@ static void use(ln_model *m)
 
     for (uint32_t i = 0; i < m->op_count; i++) macs += ln_op_macs(m, i);
     if (x_n > LARGEST || y_n > LARGEST || arena_n > 4 * (size_t)LARGEST || macs > (uint64_t)LARGEST * 8) return;
-    void *x = exactly(ln_input_bytes(m)), *y = exactly(ln_output_bytes(m)), *arena = exactly(arena_n);
+    const size_t y_bytes = ln_output_bytes(m);
+    const int cheap = (uint64_t)arena_n * m->op_count < LARGEST;
+    void *x = exactly(ln_input_bytes(m));
+    unsigned char *y = exactly(y_bytes), *again = exactly(y_bytes);
     float *values = exactly(4 * (x_n > y_n ? x_n : y_n));
-    unsigned sum = 0;
+    poison p = {m, exactly(arena_n), cheap ? exactly(arena_n) : NULL, arena_n};
+
     for (size_t i = 0; i < x_n; i++) values[i] = (float)(i % 7) - 3.0f;
-    if (ln_quantize_input(m, values, x) != LN_OK) abort();
-    if (ln_run_each(m, arena, arena_n, x, y, count_call, &sum) != LN_OK) abort();
-    if (ln_selftest(m, arena, arena_n, x, y) == LN_OK) sum = 0;
+    if (ln_quantize_input(m, values, x) != LN_OK || ln_check_input(m, x) != LN_OK) abort();
+    memset(y, 0xFF, y_bytes);
+    memset(again, 0xFF, y_bytes); /* between outputs nothing is written */
+    memset(p.arena, 0xFF, arena_n);
+    if (ln_run(m, p.arena, arena_n, x, y) != LN_OK) abort();
+    memset(p.arena, 0xA5, arena_n);
+    if (ln_run_each(m, p.arena, arena_n, x, again, poison_dead, &p) != LN_OK) abort();
+    if (memcmp(y, again, y_bytes) != 0) abort();
+    ln_selftest(m, p.arena, arena_n, x, y);
     if (ln_dequantize_output(m, y, values) != LN_OK) abort();
     free(values);
     free(x);
     free(y);
-    free(arena);
+    free(again);
+    free(p.arena);
+    free(p.alive);
 }
+
+#ifdef ATTACK_FAST
+#include "litenet_fast.h"
+
+/* The same, prepared for each set of kernels that this processor has, and each algorithm by turns. */
+static void use_fast(const ln_model *opened)
+{
+    const uint32_t ops = opened->op_count;
+
+    if (ln_input_elements(opened) > LARGEST) return;
+    for (int kernels = LN_KERNELS_SSE2; kernels < LN_KERNELS_END; kernels++) {
+        ln_model m = *opened;
+        unsigned char *choices = exactly(ops);
+        for (uint32_t i = 0; i < ops; i++) choices[i] = (unsigned char)((opened->len + i + (uint32_t)kernels) % 6);
+        ln_fast_choose(&m, choices);
+        const size_t bytes = ln_fast_bytes(&m, kernels);
+        if (bytes && bytes < 16 * (size_t)LARGEST) {
+            unsigned char *block = exactly(bytes + 64), *memory = block + (64 - (uintptr_t)block % 64) % 64;
+            if (ln_fast_prepare(&m, kernels, NULL, memory, bytes) != LN_OK) abort();
+            use(&m);
+            free(block);
+        }
+        free(choices);
+    }
+}
+#endif
 
 /* Opens a copy of b, so that reading past its end is seen. `text` gets the sentence. */
 static ln_status attack(const unsigned char *b, size_t len, char *text, size_t cap)
@@ -74,8 +138,14 @@ static ln_status attack(const unsigned char *b, size_t len, char *text, size_t c
     if (s != m.status || (s == LN_OK) != (m.len != 0)) abort();
     const size_t n = ln_explain(&m, text, cap);
     if (n >= cap || strlen(text) != n) abort();
-    if (s == LN_OK) use(&m);
-    else if (ln_run(&m, text, cap, b, copy) != s) abort();
+    if (s == LN_OK) {
+        use(&m);
+#ifdef ATTACK_FAST
+        use_fast(&m);
+#endif
+    } else if (ln_run(&m, text, cap, b, copy) != s) {
+        abort();
+    }
     free(copy);
     return s;
 }

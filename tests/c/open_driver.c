@@ -1,18 +1,27 @@
+#define _POSIX_C_SOURCE 200809L /* truncate */
 /* Drives ln_open from tests/test_open.py. Each line of output is "<status><tab><sentence>", or a count a status.
  *
  *   open_driver bundle FILE               every blob of a bundle (u32 length, bytes, ...): one line each
  *   open_driver truncate FILE             every shorter length, with and without repaired checksums: counts
- *   open_driver mutate FILE REPAIR        every byte set to several values: counts
+ *   open_driver mutate FILE REPAIR [ALL]  every byte set to several values, or to all 256: counts
  *   open_driver random FILE SEED ROUNDS   up to eight bytes at once, checksums repaired: counts
  *   open_driver selftest FILE [AT XOR]    the self-test, after byte AT of the open model is changed
+ *   open_driver flips FILE                every bit of every weight flipped, one at a time: those that the self-test
+ *                                         blames on another operator than theirs, and all
  *   open_driver run FILE                  input from stdin, outputs to stdout, as float32
  *   open_driver calls FILE PLAIN          what calls refuse; PLAIN: a model whose input is no picture
  *   open_driver load PATH                 through ln_file_open
+ *   open_driver shrink PATH               ln_file_check before and after the file is cut short and grows again, and
+ *                                         of nothing
  */
 #include "attack.h"
 #include "litenet_file.h"
 
-enum { STATUSES = LN_FILE_TOO_LARGE + 1 };
+#include "ln_internal.h" /* ln_remedy */
+
+#include <unistd.h>
+
+enum { STATUSES = LN_INPUT_NOT_FINITE + 1 };
 
 static char text[2048];
 static unsigned long counts[STATUSES];
@@ -63,7 +72,7 @@ static void truncate_at_each(unsigned char *b, size_t len)
     show_counts();
 }
 
-static void mutate(unsigned char *b, size_t len, int repaired)
+static void mutate(unsigned char *b, size_t len, int repaired, int all)
 {
     static const unsigned char values[] = {0, 1, 2, 3, 4, 16, 64, 127, 128, 254, 255};
     unsigned char header[20];
@@ -71,8 +80,8 @@ static void mutate(unsigned char *b, size_t len, int repaired)
     memcpy(header, b, sizeof header);
     for (size_t at = 0; at < len; at++) {
         const unsigned char was = b[at];
-        for (size_t v = 0; v < sizeof values + 2; v++) {
-            b[at] = v < sizeof values ? values[v] : v == sizeof values ? (unsigned char)(was + 1)
+        for (size_t v = 0; v < (all ? 256 : sizeof values + 2); v++) {
+            b[at] = all ? (unsigned char)v : v < sizeof values ? values[v] : v == sizeof values ? (unsigned char)(was + 1)
                                                                        : (unsigned char)(was - 1);
             if (b[at] == was) continue;
             if (repaired) repair(b, len);
@@ -120,6 +129,32 @@ static void selftest(unsigned char *b, size_t len, size_t at, int flip)
     free(arena);
 }
 
+static void flips(unsigned char *b, size_t len)
+{
+    ln_model m;
+    unsigned long wrong = 0, all = 0;
+
+    if (ln_open(&m, b, len) != LN_OK) exit(7);
+    float *x = exactly(4 * ln_input_elements(&m)), *y = exactly(4 * ln_output_elements(&m));
+    void *arena = exactly(ln_arena_bytes(&m));
+    for (uint32_t i = 0; i < m.op_count; i++) {
+        ln_op op;
+        ln_get_op(&m, i, &op);
+        for (uint64_t bit = 0; bit < 8 * (uint64_t)op.weights_bytes; bit++) {
+            unsigned char *at = b + op.weights_at + bit / 8;
+            *at ^= (unsigned char)(1 << bit % 8);
+            const ln_status s = ln_selftest(&m, arena, ln_arena_bytes(&m), x, y);
+            wrong += s != LN_SELFTEST_FAILED || m.record != (int32_t)i;
+            all++;
+            *at ^= (unsigned char)(1 << bit % 8);
+        }
+    }
+    printf("%lu %lu\n", wrong, all);
+    free(x);
+    free(y);
+    free(arena);
+}
+
 static void run(const unsigned char *b, size_t len)
 {
     ln_model m;
@@ -156,12 +191,20 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     ln_model m;
     size_t plain_len;
     unsigned char *plain = read_file(plain_path, &plain_len);
+    ln_model closed;
     ln_preprocessing p;
     unsigned char pixels[64] = {0}, frame[64], *odd = exactly(len + 4);
     float x[64] = {0}, y[64];
     const size_t big = 1 << 16;
+    const uint32_t not_a_number = 0x7FC00000u;
     char *arena = exactly(big);
 
+    for (int s = 0; s <= STATUSES; s++) /* each has a text and, but for success, a remedy; the last does not exist */
+        if (strlen(ln_status_text((ln_status)s)) < 8 || (*ln_remedy((ln_status)s) != 0) != (s > 0 && s < STATUSES)) exit(7);
+    for (uint32_t id = 0; id <= LN_ACT_END; id++)
+        if ((*ln_activation_name(id) == '?') != (id == LN_ACT_END)) exit(7);
+    for (uint32_t id = 0; id <= LN_OP_END; id++)
+        if ((*ln_op_name(id) == '?') != (ln_facts(id) == NULL)) exit(7);
     call(ln_open(NULL, b, len));
     call(ln_open(&m, NULL, len));
     memcpy(odd + 1, b, len);
@@ -177,8 +220,41 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     call(ln_run(&m, arena, ln_arena_bytes(&m) - 1, x, y));
     call(ln_run(&m, arena + 4, ln_arena_bytes(&m), x, y));
     call(ln_run_each(&m, arena, big, x, y, stop, NULL));
+    call(ln_check_input(NULL, x));
+    call(ln_check_input(&m, NULL));
+    call(ln_check_input(&m, x));
+    for (size_t i = 0; i < ln_input_elements(&m); i++) {
+        static const uint32_t bits[] = {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0xFF800001u};
+        memcpy(x + i, &bits[i % 4], 4);
+        if (ln_check_input(&m, x) != LN_INPUT_NOT_FINITE) exit(7);
+        x[i] = i % 2 ? 3.4e38f : -1e-45f;
+        if (ln_check_input(&m, x) != LN_OK) exit(7);
+    }
+    memcpy(x, &not_a_number, 4);
+    call(ln_check_input(&m, x));
     ln_get_preprocessing(&m, &p);
     call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(NULL, pixels, 4, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(&p, NULL, 4, 4, LN_GRAY, frame, 4, 4));
+    call(ln_preprocess_bytes(&p, pixels, 4, 4, LN_GRAY, NULL, 4, 4));
+    call(ln_preprocess(NULL, pixels, 4, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, NULL, 4, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, NULL));
+    call(ln_preprocess(&m, pixels, 0, 4, LN_GRAY, x));
+    call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, x));
+    memset(&closed, 0, sizeof closed);
+    call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
+    call(ln_selftest(&closed, arena, big, x, y));
+    call(ln_run(&closed, arena, big, x, y));
+    if (ln_output_elements(&closed) || ln_input_elements(&closed) || ln_arena_bytes(&closed) || ln_op_macs(&closed, 0))
+        exit(7);
+    call(ln_open(&closed, b, len - 1));
+    call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
+    call(ln_selftest(&closed, arena, big, x, y));
+    call(ln_selftest(NULL, arena, big, x, y));
+    call(ln_selftest(&m, arena, big, NULL, y));
+    call(ln_selftest(&m, arena, big, x, NULL));
+    call(ln_selftest(&m, NULL, big, x, y));
     call(ln_preprocess_bytes(&p, pixels, 4, 4, 99, frame, 4, 4));
     if (ln_open(&m, plain, plain_len) != LN_OK) exit(7);
     call(ln_preprocess(&m, pixels, 4, 4, LN_GRAY, x));
@@ -205,16 +281,35 @@ static int load(const char *path)
     return 0;
 }
 
+static int shrink(const char *path)
+{
+    ln_file f;
+
+    if (ln_file_open(&f, path) != LN_OK) return 7;
+    const size_t len = f.len;
+    printf("%d\n", ln_file_check(&f));
+    if (truncate(path, (off_t)len / 2) != 0) return 7;
+    printf("%d\n", ln_file_check(&f));
+    if (truncate(path, (off_t)len) != 0) return 7; /* as long as before, and not what it was */
+    printf("%d\n", ln_file_check(&f));
+    ln_file_close(&f);
+    printf("%d\n", ln_file_check(&f));
+    printf("%d\n", ln_file_check(NULL));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     size_t len;
 
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "load")) return load(argv[2]);
+    if (!strcmp(argv[1], "shrink")) return shrink(argv[2]);
     unsigned char *b = read_file(argv[2], &len);
     if (!strcmp(argv[1], "bundle")) bundle(b, len);
     else if (!strcmp(argv[1], "truncate")) truncate_at_each(b, len);
-    else if (!strcmp(argv[1], "mutate")) mutate(b, len, atoi(argv[3]));
+    else if (!strcmp(argv[1], "mutate")) mutate(b, len, atoi(argv[3]), argc > 4);
+    else if (!strcmp(argv[1], "flips")) flips(b, len);
     else if (!strcmp(argv[1], "random")) mutate_at_random(b, len, (uint32_t)atol(argv[3]), atol(argv[4]));
     else if (!strcmp(argv[1], "selftest"))
         selftest(b, len, argc > 3 ? (size_t)atol(argv[3]) : len, argc > 4 ? atoi(argv[4]) : 0);

@@ -14,6 +14,7 @@ from ..data.known import default_cache
 from ..errors import LaunchError, UserError
 from ..kernels.call import Call, Float, Int, Kernel
 from ..kernels.source import source
+from .follow import follow, follower
 from .lanes import LANES, Bound, in_lane, schedule
 
 
@@ -45,6 +46,7 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.sms = int(properties["multiProcessorCount"])
         self.capability = (int(properties["major"]), int(properties["minor"]))
+        self.follower = follower(self.capability)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.side = [cupy.cuda.Stream(non_blocking=True) for _ in range(LANES - 1)]  # for what runs beside it
         self.table = default_cache() / "kernels" / f"{self.name.replace(' ', '-')}.json"  # the variants found fastest
@@ -137,7 +139,13 @@ class CudaDevice:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(one, missing.values()))
 
-    def launch(self, call: Call, addresses: Sequence[int | None], stream: Any = None) -> None:
+    def launch(
+        self, call: Call, addresses: Sequence[int | None], stream: Any = None, follows: bool = False
+    ) -> None:
+        """follows: it waits for the launch before it in its stream alone, and so may be set up beside it."""
+        if follows and self.follower is not None:
+            self._follow(call, addresses, stream or self.stream)
+            return
         given = iter(addresses)
         args: list[Any] = []
         for arg in call.args:
@@ -157,6 +165,12 @@ class CudaDevice:
                 f"{described(call)} failed on {self.name}: {error}.\n"
                 + ("  Please report this with the blueprint." if self.checked else f"  {HOW_TO_CHECK}")
             ) from None
+
+    def _follow(self, call: Call, addresses: Sequence[int | None], stream: Any) -> None:
+        failed = follow(self.follower, self.function(call.kernel).kernel.ptr, call, addresses, stream.ptr)
+        if failed:
+            said = f"{described(call)} failed on {self.name}: the driver's error {failed}."
+            raise LaunchError(f"{said}\n  {HOW_TO_CHECK}")
 
     def measure(self, launches: Sequence[Bound]) -> float:
         """Seconds of the launches, replayed after one another: the fastest of three rounds of eight."""
@@ -199,7 +213,7 @@ class CudaDevice:
                 stream = streams[task.lane]
                 for j in task.waits:
                     stream.wait_event(events[j])
-                self.launch(call, in_lane(call, addresses, task.lane), stream)
+                self.launch(call, in_lane(call, addresses, task.lane), stream, task.follows)
                 if index in awaited:
                     events[index] = self._event(stream)
             for lane in used - {0}:

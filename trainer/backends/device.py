@@ -73,7 +73,8 @@ def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes
     places = drawing(graph)
     x, y = graph.shapes(node)[0], graph.tensors[node.output].shape
     more["algorithm"] = node.algorithm
-    return Shapes(node.attrs, rows, x, y, sms=sms, node=places.get(node.name, 0), nodes=max(len(places), 1), **more)
+    more |= {"node": places.get(node.name, 0), "nodes": max(len(places), 1), "moments": bool(node.moments)}
+    return Shapes(node.attrs, rows, x, y, sms=sms, **more)
 
 
 def workspace(

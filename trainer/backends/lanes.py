@@ -41,10 +41,12 @@ class Bound(tuple[Call, tuple[int | None, ...]]):
 
 @dataclass(frozen=True)
 class Task:
-    """A launch in its lane, and the launches (indices) in other lanes it waits for."""
+    """A launch in its lane, and the launches (indices) in other lanes it waits for. follows: it waits for the one
+    before it in its lane, and for no other."""
 
     lane: int
     waits: tuple[int, ...]
+    follows: bool
 
 
 def conflict(a: Bound, b: Bound) -> bool:
@@ -81,7 +83,8 @@ def schedule(launches: Sequence[Bound], lanes: int = LANES) -> list[Task]:
         free = min(range(lanes), key=lambda lane: last[lane])
         lane = after[0] if after else free if depends or not tasks else 0
         index = len(tasks)
-        tasks.append(Task(lane, tuple(sorted(j for j in depends if tasks[j].lane != lane))))
+        waits = tuple(sorted(j for j in depends if tasks[j].lane != lane))
+        tasks.append(Task(lane, waits, last[lane] >= 0 and not waits))
         last[lane] = index
     return tasks
 

@@ -8,6 +8,7 @@ Answers are class numbers, int64 (N,), or float32 targets, (N,) or (N, ...).
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -215,12 +216,24 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
         yield rows[at : at + step]
 
 
+def reserve(descriptor: int, size: int, folder: Any, remedy: str) -> None:
+    """Take `size` bytes on the disk now: a mapped file that finds none when it is filled ends the process. UserError
+    where there is no room."""
+    if not hasattr(os, "posix_fallocate"):  # not on this system
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        raise UserError(f"{folder}: {size:,} bytes could not be written ({error.strerror}).\n  {remedy}") from None
+
+
 def _rows(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """x[rows]. Of a large array that lies in a file the rows go to a nameless file too, not into memory."""
     need = x.nbytes // max(len(x), 1) * len(rows)
     if need <= MAPPED or not _mapped(x) or rows.dtype == bool:
         return x[rows]
     with tempfile.TemporaryFile() as file:
+        reserve(file.fileno(), need, tempfile.gettempdir(), "Free some space, or name another folder in TMPDIR.")
         out = np.memmap(file, x.dtype, "w+", shape=(len(rows), *x.shape[1:]))
     step = max(1, CHUNK // max(1, x[0].size))
     for at in range(0, len(rows), step):

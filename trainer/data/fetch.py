@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import leftovers
+
 Progress = Callable[[str, int, int], None]  # file name, bytes so far, bytes in all
 PIECE = 1 << 16
 
@@ -45,6 +47,7 @@ def _fetch(file: File, url: str, folder: Path, progress: Progress | None, timeou
             fault = _copy(file, url, out.write, progress, timeout)
         if fault is None:
             part.replace(folder / file.name)
+            leftovers.clear(folder, f"{file.name}.", ".part")
         return fault
     except urllib.error.HTTPError as error:
         return f"HTTP status {error.code}"

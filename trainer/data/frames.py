@@ -22,7 +22,9 @@ import numpy as np
 
 from ..errors import UserError
 from . import workers
+from .dataset import reserve
 
+ROOM = "Free some space, name another folder with --cache, or make the net's input smaller."
 VERSION = 1  # of what a frame is
 SAVE_EVERY = 2.0  # seconds between two entries of the journal
 
@@ -165,10 +167,17 @@ def _begin(part: Path, journal: Path, shape: tuple[int, ...]) -> tuple[np.ndarra
 
         raise UserError(
             f"{part.parent}: the decoded photos take {bytes_text(need)}, but only {bytes_text(free)} are free.\n"
-            "  Free some space, name another folder with --cache, or make the net's input smaller."
+            f"  {ROOM}"
         )
     journal.unlink(missing_ok=True)
-    return np.lib.format.open_memmap(part, "w+", np.uint8, shape), done
+    out = np.lib.format.open_memmap(part, "w+", np.uint8, shape)
+    try:
+        with part.open("r+b") as file:
+            reserve(file.fileno(), out.offset + out.nbytes, part.parent, ROOM)
+    except UserError:
+        part.unlink()
+        raise
+    return out, done
 
 
 def _save(out: np.ndarray, journal: Path, rows: list[int]) -> None:

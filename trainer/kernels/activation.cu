@@ -19,6 +19,7 @@ template <int V> __device__ __forceinline__ void apply(const real *x, real *y, s
 
 extern "C" __global__ void activation_forward_f32(const real *x, real *y, int n, float alpha)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) apply<4>(x, y, 4 * (size_t)q, alpha);
     for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) apply<1>(x, y, i, alpha);
@@ -40,6 +41,7 @@ __device__ __forceinline__ void gradient(
 extern "C" __global__ void activation_backward_f32(
     const real *dy, const real *r, const real *add, real *dx, int n, float alpha)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) gradient<4>(dy, r, add, dx, 4 * (size_t)q, alpha);
     for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) gradient<1>(dy, r, add, dx, i, alpha);

@@ -21,6 +21,7 @@ __device__ __forceinline__ void sum(const real *x, const real *x2, real *y, size
 
 extern "C" __global__ void add_forward_f32(const real *x, const real *x2, real *y, int n, float alpha)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) sum<4>(x, x2, y, 4 * (size_t)q, alpha);
     for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) sum<1>(x, x2, y, i, alpha);
@@ -50,6 +51,7 @@ __device__ __forceinline__ void pass(
 extern "C" __global__ void add_backward_f32(
     const real *dy, const real *y, const real *add, const real *add2, real *dx, real *dx2, int n, float alpha)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) pass<4>(dy, y, add, add2, dx, dx2, 4 * (size_t)q, alpha);
     for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) pass<1>(dy, y, add, add2, dx, dx2, i, alpha);

@@ -20,6 +20,7 @@ __device__ __forceinline__ void follow(const float *weights, float *average, siz
 extern "C" __global__ void __launch_bounds__(256) average_f32(
     const float *__restrict__ weights, float *average, const Step *__restrict__ step, int n, float decay)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     const float t = (float)step->t, rest = 1.0f - fminf(decay, (1.0f + t) / (10.0f + t));
     for (u32 q = first; q < (u32)n / 4; q += stride) follow<4>(weights, average, 4 * (size_t)q, rest);

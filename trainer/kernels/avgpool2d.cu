@@ -24,6 +24,7 @@ __device__ __forceinline__ float count(int i, int j, int H, int W)
 extern "C" __global__ void avgpool2d_forward_f32(
     const real *__restrict__ x, real *__restrict__ y, int N, int H, int W, int C, int Ho, int Wo)
 {
+    wait_for_last_launch();
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= Wo * CV) return;
     const int j = e / CV, c = (e - j * CV) * V;
@@ -55,6 +56,7 @@ extern "C" __global__ void avgpool2d_backward_f32(
     const real *__restrict__ dy, const real *add, real *dx, int N, int H, int W, int C, int Ho, int Wo, int Hc,
     int Wc)
 {
+    wait_for_last_launch();
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= Wc * CV) return;
     const int j = e / CV, c = (e - j * CV) * V;

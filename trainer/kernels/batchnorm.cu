@@ -12,8 +12,9 @@
  * add, add2 NULL: nothing is added; dx, dx2 NULL: not asked for; x2, y, add2, dx2 are not looked at without ADD
  * Macros    ACT; VEC: 4 where C is a multiple of 4, else 1; ADD: 1 or absent
  * Launch    columns.cuh; grid (tiles, ranges of rows). train with S = 0, and backward_whole: one launch with gridDim.y
- *           = 1, whose blocks take the moments (or sums) of their columns themselves. Else moments (or sums) first,
- *           with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
+ *           = 1, whose blocks take the moments (or sums) of their columns themselves. train with S < 0: part has the
+ *           -S rows of moments.cuh, which the convolution before left, or `moments` with most = -S, where its kernels
+ *           leave none; else most = 0. Else moments (or sums) first, with S ranges, then the rest, in which every block folds the S partial results of its columns again, all
  *           in the same order. With ADD, sums may write dx2 = dh already: what is left then is the backward pass of dh
  *           without ADD and ACT
  * Aliasing  y may be x or x2; dx may be dy or add, dx2 dy or add2, not each other
@@ -106,6 +107,7 @@ extern "C" __global__ void batchnorm_forward_f32(
     const float *__restrict__ running_mean, const float *__restrict__ running_var, real *y, int R, int C, int chunk,
     int log_tx, float eps, float alpha)
 {
+    wait_for_last_launch();
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
     const Inputs in = inputs(x, x2, rows, C, at);
@@ -128,6 +130,7 @@ extern "C" __global__ void batchnorm_again_f32(
     const float *__restrict__ mean, const float *__restrict__ inv_std, real *y, int R, int C, int chunk, int log_tx,
     float alpha)
 {
+    wait_for_last_launch();
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
     const Inputs in = inputs(x, x2, rows, C, at);
@@ -137,8 +140,9 @@ extern "C" __global__ void batchnorm_again_f32(
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
-    const real *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx)
+    const real *__restrict__ x, float *__restrict__ part, int R, int C, int chunk, int log_tx, int most)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const int end = min(R, (int)(blockIdx.y + 1) * chunk);
@@ -146,12 +150,20 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_moments_f32(
     const Pack<V> shift = at.c < C ? load<V>(x + at.c) : fill<V>(0.0f); /* row 0 */
     if (at.c < C) m = row_moments<V>(x, shift, blockIdx.y * chunk, end, C, at);
     m = column_moments(m, end - (int)blockIdx.y * chunk, at, box);
-    if (at.c < C && at.ty == 0) {
+    if (at.c < C && at.ty == 0 && most > 0) {
+        float *to = part + (size_t)blockIdx.y * 3 * C + at.c;
+        store(to, shift);
+        store(to + C, m.mean);
+        store(to + 2 * C, m.m2);
+    } else if (at.c < C && at.ty == 0) {
         float *to = part + (size_t)blockIdx.y * 2 * C + at.c;
         store(to, m.mean);
         store(to + C, m.m2);
         if (blockIdx.y == 0) store(part + (size_t)gridDim.y * 2 * C + at.c, shift);
     }
+    if (blockIdx.x > 0 || threadIdx.x > 0) return;
+    for (int s = blockIdx.y; s < most; s += gridDim.y)
+        part[(size_t)most * 3 * C + s] = s == blockIdx.y ? (float)m.n : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
@@ -159,6 +171,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
     float *running_var, const float *__restrict__ part, real *y, float *mean, float *inv_std, int R, int C, int chunk,
     int log_tx, int S, int part_chunk, float eps, float momentum, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -168,11 +181,22 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_train_f32(
     if (at.c < C && S == 0) {
         origin = load<V>(x + at.c);
         m = row_moments<V>(x, origin, 0, R, C, at);
-    } else if (at.c < C) {
+    } else if (at.c < C && S > 0) {
         origin = load<V>(part + (size_t)S * 2 * C + at.c);
         for (int s = at.ty; s < S; s += at.TY) {
             const float *from = part + (size_t)s * 2 * C + at.c;
             merge(m, (float)min(part_chunk, R - s * part_chunk), load<V>(from), load<V>(from + C));
+        }
+    } else if (at.c < C) { /* rows of moments.cuh */
+        origin = load<V>(part + at.c);
+#pragma unroll 2
+        for (int s = at.ty; s < -S; s += at.TY) {
+            const float *from = part + (size_t)s * 3 * C + at.c, n = part[(size_t)-S * 3 * C + s];
+            const Pack<V> own = load<V>(from), m2 = load<V>(from + 2 * C);
+            Pack<V> mean = load<V>(from + C);
+#pragma unroll
+            for (int k = 0; k < V; k++) mean.v[k] += own.v[k] - origin.v[k];
+            merge(m, n, mean, m2);
         }
     }
     m = column_moments(m, R, at, box);
@@ -257,6 +281,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_sums_f32(
     const float *__restrict__ beta, const float *__restrict__ mean, const float *__restrict__ inv_std,
     float *__restrict__ part, real *dx2, int R, int C, int chunk, int log_tx, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -334,6 +359,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) batchnorm_backward_f32(
     const real *add2, const float *__restrict__ part, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C,
     int chunk, int log_tx, int S, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, chunk, at);
@@ -364,6 +390,7 @@ extern "C" __global__ void __launch_bounds__(512) batchnorm_backward_whole_f32(
     const real *add2, real *dx, real *dx2, float *dgamma, float *dbeta, int R, int C, int log_tx, int accumulate,
     float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const Range rows = range(R, C, R, at);

@@ -1,6 +1,7 @@
 """Launches of batchnorm, and of batchnorm_add, which adds another tensor before the activation; see call.py.
 
-Up to FUSED_ROWS rows one launch takes the statistics too; with more rows a launch over ranges of them comes first.
+Where the convolution before has left the moments (calls_moments.py) training takes one launch. Else, up to FUSED_ROWS
+rows, one launch takes the statistics too; with more rows a launch over ranges of them comes first.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from collections.abc import Callable
 from ..ops.activations import IDS
 from .arguments import DY, NONE, PART, X2, X, Y, cut_of, kernel, matrix, older, wanted
 from .call import Arg, Call, Float, Int, Kernel, Ref, Shapes
+from .calls_moments import most
 from .grids import CARD, MAX_Y, Columns, columns, vector
 
 FUSED_ROWS = 1024
 GAMMA, BETA = Ref("gamma"), Ref("beta")
+MOMENTS = Ref("moments")  # rows of them, which the convolution before has left
 RUNNING, KEPT = (Ref("running_mean"), Ref("running_var")), (Ref("mean"), Ref("inv_std"))
 
 
@@ -26,7 +29,7 @@ def batchnorm_add_calls(direction: str, s: Shapes) -> list[Call]:
 
 
 def batchnorm_scratch(direction: str, s: Shapes) -> int:
-    part = _ranges(s) if direction in ("train", "backward") else None
+    part = _ranges(s) if direction == "backward" or (direction == "train" and not s.moments) else None
     return 4 * s.x[-1] * (2 * part.bound + (direction == "train")) if part else 0
 
 
@@ -53,14 +56,15 @@ def _calls(direction: str, s: Shapes, add: bool) -> list[Call]:
 
 def _train(s: Shapes, named: Callable[..., Kernel], x2: Ref) -> list[Call]:
     R, C = matrix(s)
-    part, first = _ranges(s), []
+    part, first = None if s.moments else _ranges(s), []
     if part:
-        args: tuple[Arg, ...] = (X, PART, Int(R), Int(C), *cut_of(part))
+        args: tuple[Arg, ...] = (X, PART, Int(R), Int(C), *cut_of(part), Int(0))
         first = [Call(named("moments"), part.grid, part.block, args)]
-    cut = _rest(s, part)
+    ranges = -most(R) if s.moments else part.ranges if part else 0
+    cut = _side_by_side(s) if ranges else _rest(s, None)
     args = (
-        X, x2, GAMMA, BETA, *RUNNING, PART, Y, *KEPT, Int(R), Int(C), *cut_of(cut),
-        Int(part.ranges if part else 0), Int(part.chunk if part else 0),
+        X, x2, GAMMA, BETA, *RUNNING, MOMENTS if s.moments else PART, Y, *KEPT, Int(R), Int(C), *cut_of(cut),
+        Int(ranges), Int(part.chunk if part else 0),
         Float(s.a.eps), Float(s.a.momentum), Float(s.a.alpha),
     )  # fmt: skip
     return [*first, Call(named("train"), cut.grid, cut.block, args)]
@@ -102,5 +106,9 @@ def _rest(s: Shapes, part: Columns | None, all_rows: bool = True) -> Columns:
     (R, C), sms = matrix(s), s.sms or CARD
     if part is None:
         return columns(R, C, 1, 1, 1, threads=512, spread=sms)
-    want, most = (2 * sms, MAX_Y) if all_rows else (1, R)  # all blocks run at once
-    return columns(R, C, want, most, 4, threads=512)
+    return _side_by_side(s) if all_rows else columns(R, C, 1, R, 4, threads=512)
+
+
+def _side_by_side(s: Shapes) -> Columns:
+    """All rows in blocks that run at once."""
+    return columns(*matrix(s), 2 * (s.sms or CARD), MAX_Y, 4, threads=512)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import calls_moments
 from .call import Arg, Call, Dims, Float, Int, Kernel, Ref, Shapes, blocks, constants
 from .calls_winograd import with_winograd
 from .tiles import DEFAULT_SMS, SPLITS, ranked
 from .variants import (
+    LAST,
     NULL,
     SECOND,
     Variant,
@@ -102,9 +104,12 @@ def _conv(s: Shapes, pool: bool) -> _Conv:
 def conv_parts(direction: str, s: Shapes, pool: bool = False) -> dict[str, list[Variant]]:
     c = _conv(s, pool)
     if direction != "backward":
-        first = [_first_forward(s, c)] if c.first else []
-        plain = _conv_forward(s, c) if c.tiled else [_naive_forward(s, c)]
-        return {"forward": [*first, *with_winograd("forward", s, plain, pool)]}
+        first = [_first_forward(direction, s, c)] if c.first else []
+        if c.tiled:
+            plain = _conv_forward(direction, s, c)
+        else:
+            plain = [_passed(_naive_forward(s, c), direction, s)]
+        return {"forward": [*first, *with_winograd(direction, s, plain, pool)]}
     found = {}
     if "x" in s.want:
         plain = _conv_dgrad(s, c) if c.tiled and not pool else []
@@ -118,7 +123,22 @@ def conv_parts(direction: str, s: Shapes, pool: bool = False) -> dict[str, list[
     return found
 
 
-def _conv_forward(s: Shapes, c: _Conv) -> list[Variant]:
+def _passed(v: Variant, direction: str, s: Shapes) -> Variant:
+    """A forward variant whose kernels leave no moments, with the launch that finds them if they are wanted."""
+    return calls_moments.with_pass(v, direction, s) if calls_moments.wanted(direction, s) else v
+
+
+def _conv_forward(direction: str, s: Shapes, c: _Conv) -> list[Variant]:
+    """Those that leave moments may need scratch memory for it where they need none else: then one more does without."""
+    found = _tiles_forward(direction, s, c)
+    if calls_moments.wanted(direction, s) and min(v.scratch for v in found) > 0:
+        plain = next(v for v in _tiles_forward("forward", s, c) if v.scratch == 0)
+        named = Variant(plain.name + calls_moments.PASS, plain.calls)
+        found.append(calls_moments.with_pass(named, direction, s))
+    return found
+
+
+def _tiles_forward(direction: str, s: Shapes, c: _Conv) -> list[Variant]:
     act, alpha, M = act_id(s.a), s.a.alpha, c.N * c.Ho * c.Wo
     found: dict[str, Variant] = {}
     for t, splits in ranked(M, c.O, lambda t: c.taps * blocks(c.C, t.bk), s.sms):
@@ -128,20 +148,27 @@ def _conv_forward(s: Shapes, c: _Conv) -> list[Variant]:
         if form == SECOND and c.pool:  # its second launch would not know the windows
             per, form = steps, split_form(t, count, 1)
         splits = blocks(steps, per)
+        parts = form.scratch(t, count, splits, M * c.O)
+        rows = calls_moments.rows(s, blocks(M, t.bm), blocks(c.O, t.bn), t.bn)
+        counter, at = count if form == LAST else 0, blocks(parts, 16) * 16
+        leaves = calls_moments.wanted(direction, s) and form != SECOND and rows.fit(counter)
         macros = {"TILE": t.text, "VC": vector(c.C), "ACT": 0 if form == SECOND else act, **form.macro, **c.macros}
+        macros |= {"MOMENTS": 1} if leaves else {}
         kernel = Kernel("conv2d.cu", "conv2d_forward_f32", constants(CONV_FORWARD=1, **macros, **storage(s)))
         args: tuple[Arg, ...] = (
             *(Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), c.index, *form.refs),
             *c.sizes(*c.y),
             *ints(per),
             Float(alpha),
+            *(rows.args(direction, at, counter) if leaves else calls_moments.NO_ROWS),
         )
         calls: tuple[Call, ...] = (Call(kernel, (count, splits, 1), (t.threads, 1, 1), args),)
         if form == SECOND:
             out = (Ref("bias"), NULL, NULL, Ref("y"), NULL)
             calls += (sum_parts("conv2d.cu", act, alpha, splits, M * c.O, c.O, out, stored=storage(s)),)
         name = f"{t.name} k{splits}"
-        found[name] = Variant(name, calls, form.scratch(t, count, splits, M * c.O))
+        v = Variant(name, calls, at + rows.bytes if leaves else parts)
+        found[name] = v if leaves else _passed(v, direction, s)
     return list(found.values())
 
 
@@ -220,21 +247,25 @@ def _first_macros(s: Shapes, c: _Conv) -> dict[str, str | int]:
     }
 
 
-def _first_forward(s: Shapes, c: _Conv) -> Variant:
+def _first_forward(direction: str, s: Shapes, c: _Conv) -> Variant:
     side = 2 if c.pool else 1
     tile = _least_cut(c, tuple((32 // n // side, 8 * n // side) for n in (8, 4, 2, 1)))
     tiles, divisors = _tiles(c, tile)
-    macros = _first_macros(s, c) | {"ACROSS": tile[1] * side // 8}
+    turns = blocks(c.O, 32)
+    grid = (min(tiles, blocks(2 * (s.sms or DEFAULT_SMS), turns)), turns, 1)  # 2 to a multiprocessor
+    rows = calls_moments.rows(s, grid[0], turns, 32)
+    leaves = calls_moments.wanted(direction, s) and rows.fit()
+    macros = _first_macros(s, c) | {"ACROSS": tile[1] * side // 8} | ({"MOMENTS": 1} if leaves else {})
     kernel = Kernel("conv2d_first.cu", "conv2d_first_forward_f32", constants(CONV_FORWARD=1, **macros))
     args: tuple[Arg, ...] = (
         *(Ref("x"), Ref("weight"), Ref("bias"), Ref("y"), c.index),
         *ints(c.N, c.H, c.W, c.O, *c.y, *c.pad),
         *divisors,
         Float(s.a.alpha),
+        *(rows.args(direction, 0) if leaves else calls_moments.NO_ROWS),
     )
-    turns = blocks(c.O, 32)
-    grid = (min(tiles, blocks(2 * (s.sms or DEFAULT_SMS), turns)), turns, 1)  # 2 to a multiprocessor
-    return Variant("first", (Call(kernel, grid, (256, 1, 1), args),))
+    v = Variant("first", (Call(kernel, grid, (256, 1, 1), args),), rows.bytes if leaves else 0)
+    return v if leaves else _passed(v, direction, s)
 
 
 def _first_wgrad(s: Shapes, c: _Conv) -> Variant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import calls_winograd4
+from . import calls_moments, calls_winograd4
 from .call import Arg, Call, Float, Kernel, Ref, Shapes, blocks, constants
 from .tiles import DEFAULT_SMS, LAUNCH, SCRATCH_FLOATS, SCRATCH_LIMIT
 from .variants import NULL, Variant, act_id, divisor, has_bias, ints, older_dx, storage, sum_gradients, sum_parts
@@ -20,7 +20,7 @@ def fits(s: Shapes) -> bool:
 
 
 def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False) -> list[Variant]:
-    """The variants of a part, "forward", "dgrad" or "wgrad", with Winograd's among the plain ones.
+    """The variants of a part, "dgrad", "wgrad" or a direction of the forward pass: Winograd's among the plain ones.
 
     Winograd pays where the sum is long and the tiles fill the card; it comes after the plain tiles where not. Of its
     two forms the larger, F(4x4, 3x3), needs longer sums, for what it moves between its steps.
@@ -32,8 +32,8 @@ def with_winograd(part: str, s: Shapes, plain: list[Variant], pool: bool = False
     if part == "wgrad":
         found, large = _wgrad(s, pool), calls_winograd4.wgrads(s, pool) if pays else []
     else:
-        found = [_conv(s, turned, pool, *form) for form in _forms(s, turned, pool)]
-        large = calls_winograd4.convs(s, turned, pool) if pays else []
+        found = [_conv(part, s, pool, *form) for form in _forms(s, turned, pool)]
+        large = calls_winograd4.convs(part, s, pool) if pays else []
     found = [*large, *found] if least >= 64 else [*found, *large]
     return [*found, *plain] if least >= 32 else [*plain, *found]
 
@@ -62,9 +62,10 @@ def _forms(s: Shapes, turned: bool, pool: bool) -> list[tuple[int, int, int]]:
     return [(outs, per_block, splits) for time, outs, per_block, splits in sorted(found) if time < 2 * min(found)[0]]
 
 
-def _conv(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits: int) -> Variant:
-    """F(2x2, 3x3): the filters' transform into scratch, then one kernel, or two if the sum is split. turned: the data
-    gradient. outs channels of per_block tiles to a block."""
+def _conv(part: str, s: Shapes, pool: bool, outs: int, per_block: int, splits: int) -> Variant:
+    """F(2x2, 3x3): the filters' transform into scratch, then one kernel, or two if the sum is split. outs channels of
+    per_block tiles to a block."""
+    turned = part == "dgrad"
     act, y = act_id(s.a), (2 * s.y[0], 2 * s.y[1], s.y[2]) if pool else s.y
     (H, W, C), (Ho, Wo, O) = (y, s.x) if turned else (s.x, y)
     pad = s.a.padding[:2]
@@ -77,6 +78,10 @@ def _conv(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits
     whole = splits == 1
     macros = {"OUTS": outs, "TILES": per_block, "ACT": act if whole and not turned else 0, "MASK": act if turned else 0}
     macros |= {"POOL": pooled, "TAIL": int(C % 8 > 0), "SPLIT": int(not whole)}
+    rows = calls_moments.rows(s, blocks(tiles, per_block), OP // outs, outs)
+    wanted = calls_moments.wanted(part, s)
+    leaves = wanted and whole and rows.fit()
+    macros |= {"MOMENTS": 1} if leaves else {}
     index = Ref("index") if pool else NULL
     args: tuple[Arg, ...] = (
         *((Ref("dy"), Ref("y")) if turned else (Ref("x"), NULL)),
@@ -86,6 +91,7 @@ def _conv(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits
         *ints(s.N, H, W, C, O, Ho, Wo, top, left, th, tw, tiles, (W // 2 if pooled == 2 else W) * C, 16 * OP),
         *(*divisor(th * tw), *divisor(tw), *ints(per_split)),
         Float(s.a.alpha),
+        *(rows.args(part, parts + u_bytes) if leaves else calls_moments.NO_ROWS),
     )
     kernel = Kernel("conv2d_winograd.cu", "winograd_conv_f32", constants(**macros, **storage(s)))
     grid = (blocks(tiles, per_block), OP // outs, splits)
@@ -95,7 +101,8 @@ def _conv(s: Shapes, turned: bool, pool: bool, outs: int, per_block: int, splits
         summed = 0 if turned else act
         calls += (sum_parts("conv2d.cu", summed, s.a.alpha, splits, values, O, out, stored=storage(s)),)
     name = f"winograd {outs}x{per_block}" + ("" if whole else f" k{splits}")
-    return Variant(name, calls, parts + u_bytes)
+    v = Variant(name, calls, parts + u_bytes + (rows.bytes if leaves else 0))
+    return calls_moments.with_pass(v, part, s) if wanted and not leaves else v
 
 
 def _filters(C: int, O: int, outs: int, turned: bool, offset: int) -> tuple[Call, int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..ops import Shape
+from . import calls_moments
 from .call import Arg, Call, Float, Kernel, Ref, Shapes, blocks, constants
 from .tiles import DEFAULT_SMS, LAUNCH, SCRATCH_FLOATS, SCRATCH_LIMIT, STEP_WAIT, TILES, Tile
 from .variants import NULL, Variant, act_id, divisor, has_bias, ints, older_dx, storage
@@ -38,8 +39,9 @@ class Way:
     cut: bool = False
 
 
-def convs(s: Shapes, turned: bool, pool: bool) -> list[Variant]:
-    """The forward pass, or, turned, the data gradient."""
+def convs(part: str, s: Shapes, pool: bool) -> list[Variant]:
+    """The data gradient ("dgrad"), or a direction of the forward pass."""
+    turned = part == "dgrad"
     (_, _, C), (Ho, Wo, O) = _sizes(s, turned, pool)
     CP, OP, sms = blocks(C, 4) * 4, blocks(O, 4) * 4, s.sms or DEFAULT_SMS
 
@@ -49,7 +51,9 @@ def convs(s: Shapes, turned: bool, pool: bool) -> list[Variant]:
 
     ways = [Way(t, cut) for t in PRODUCTS for cut in (False, True)]
     found = forms(s.N * blocks(Ho, 4) * blocks(Wo, 4), 4 * ELEMENTS * (CP + OP), ways, turn)
-    variants = [conv(s, turned, pool, way, count) for way, count in found]
+    variants = [conv(part, s, pool, way, count) for way, count in found]
+    if calls_moments.wanted(part, s):
+        variants += [conv(part, s, pool, way, count, passed=True) for way, count in found]
     return list({v.name: v for v in variants}.values())  # where nothing can be cut, two ways are one
 
 
@@ -118,8 +122,10 @@ def fill(way: Way, M: int, N: int, K: int, sms: int) -> Fill:
     return Fill(each, whole, rest, parts, per_part, steps_of_all * step + added)
 
 
-def conv(s: Shapes, turned: bool, pool: bool, way: Way, per_turn: int) -> Variant:
-    """F(4x4, 3x3) with `per_turn` tiles of the images at a time."""
+def conv(part: str, s: Shapes, pool: bool, way: Way, per_turn: int, passed: bool = False) -> Variant:
+    """F(4x4, 3x3) with `per_turn` tiles of the images at a time. passed: where moments are wanted, a launch of its own
+    finds them, which with many turns may be faster than to leave them in each."""
+    turned = part == "dgrad"
     (H, W, C), (Ho, Wo, O) = _sizes(s, turned, pool)
     CP, OP, act = blocks(C, 4) * 4, blocks(O, 4) * 4, act_id(s.a)
     th, tw, pad = blocks(Ho, 4), blocks(Wo, 4), s.a.padding[:2]
@@ -130,26 +136,38 @@ def conv(s: Shapes, turned: bool, pool: bool, way: Way, per_turn: int) -> Varian
     tile, cut = way.tile, fills[per_turn].parts
     later = max((f.parts - 1) * f.rest for f in fills.values()) * tile.bm * tile.bn
     sizes = (ELEMENTS * CP * OP, ELEMENTS * per_turn * CP, ELEMENTS * per_turn * OP, later)
-    u, v, m, part = _scratch(*sizes)
+    u, v, m, later_parts = _scratch(*sizes)
+    leaves, per = calls_moments.wanted(part, s) and not passed, _tiles_of_a_thread(s, per_turn)
     index, by_tile = Ref("index") if pool else NULL, (*divisor(th * tw), *divisor(tw))
     values = (Ref("dy"), Ref("y"), index) if turned else (Ref("x"), NULL, NULL)
     before: dict[str, int] = {"MASK": act, "POOL": 2 * pool} if turned else {}
     after: dict[str, str | int] = {"ACT": 0 if turned else act, "POOL": int(pool and not turned), **storage(s)}
     out = (NULL, older_dx(s), Ref("d:x"), NULL) if turned else (Ref("bias"), NULL, Ref("y"), index)
     calls = [_filters(s, C, O, CP, OP, turned, u)]
-    for first, count in turns:
+    for turn, (first, count) in enumerate(turns):
         f = fills[count]
         calls.append(_input(s, values, v, (H, W, C), CP, corner, (th, tw), first, count, **before))
-        args: tuple[Arg, ...] = (v, u, m, part, *ints(count, CP, OP, f.whole, f.parts, f.per_part))
+        args: tuple[Arg, ...] = (v, u, m, later_parts, *ints(count, CP, OP, f.whole, f.parts, f.per_part))
         calls.append(Call(_kernel("product", TILE=tile.text), (f.grid, 1, 1), (tile.threads, 1, 1), args))
-        args = (m, part, *out, *ints(Ho, Wo, O, OP, th, tw, first, count), *by_tile, *divisor(OP))
+        args = (m, later_parts, *out, *ints(Ho, Wo, O, OP, th, tw, first, count), *by_tile, *divisor(OP))
         shape = (blocks(count, tile.bm), tile.bm.bit_length() - 1, tile.bn.bit_length() - 1)
-        args += (*ints(f.whole, f.parts, f.each, *shape), Float(s.a.alpha))
-        calls.append(
-            Call(_kernel("output", **after, CUT=int(f.parts > 1)), (blocks(count * OP, 256), 1, 1), (256, 1, 1), args)
-        )
+        args += (*ints(f.whole, f.parts, f.each, *shape), Float(s.a.alpha), *ints(per))
+        grid, macros = (blocks(count * OP, 256), 1, 1), {**after, "CUT": int(f.parts > 1)}
+        if leaves:
+            rows = calls_moments.rows(s, blocks(count, 8 * per), blocks(O, 32), 32)
+            grid, macros = (rows.columns, rows.blocks, 1), {**macros, "MOMENTS": 1}
+            args += rows.args(part, 0, turn=2 * (turn > 0) + (len(turns) - 1 - turn) % 2)
+        else:
+            args += calls_moments.NO_ROWS
+        calls.append(Call(_kernel("output", **macros), grid, (256, 1, 1), args))
     name = f"winograd4 {tile.name} n{per_turn}" + (f" c{cut}" if cut > 1 else "")
-    return Variant(name, tuple(calls), 4 * sum(sizes))
+    variant = Variant(name + passed * calls_moments.PASS, tuple(calls), 4 * sum(sizes))
+    return calls_moments.with_pass(variant, part, s) if passed else variant
+
+
+def _tiles_of_a_thread(s: Shapes, per_turn: int) -> int:
+    """Where the transform back leaves moments: as few as make no more rows than there can be."""
+    return blocks(per_turn, 8 * calls_moments.most(s.N * s.y[0] * s.y[1]))
 
 
 def wgrads(s: Shapes, pool: bool) -> list[Variant]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..ops import OPS
-from . import calls_gemm, calls_other
+from . import calls_gemm, calls_moments, calls_other
 from .call import Call, Kernel, Ref, Shapes
 from .calls_gemm import Variant
 from .tiles import COUNTERS
@@ -37,9 +37,13 @@ def algorithm_of(name: str) -> str:
 
 
 def candidates(variants: list[Variant], algorithm: str) -> list[Variant]:
-    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best."""
+    """Those of the algorithm the blueprint asks for, if there are any, that are expected to be best; variants that are
+    another with a launch for the moments are not counted."""
     wanted = ALGORITHMS.get(algorithm)
-    return ([v for v in variants if wanted in (None, algorithm_of(v.name))] or variants)[:CANDIDATES]
+    found = [v for v in variants if wanted in (None, algorithm_of(v.name))] or variants
+    passed = {v.name for v in found if v.name.endswith(calls_moments.PASS)}
+    best = {v.name for v in [v for v in found if v.name not in passed][:CANDIDATES]}
+    return [v for v in found if v.name in best | passed]
 
 
 def by_time(times: list[float], scratch: list[int]) -> list[int]:
@@ -177,7 +181,8 @@ class Choice:
     @staticmethod
     def _key(op: str, direction: str, part: str, s: Shapes, variants: list[Variant]) -> str:
         names = [variant.name for variant in variants]
-        shape = (sorted(vars(s.a).items()), s.N, s.x, s.y, sorted(s.adds), sorted(s.want), s.half)
+        shape: tuple[Any, ...] = (sorted(vars(s.a).items()), s.N, s.x, s.y, sorted(s.adds), sorted(s.want), s.half)
+        shape += ("moments",) if calls_moments.wanted(direction, s) else ()
         way = "train" if direction == "again" else direction  # the same variant, and so the same bits
         return sha256(repr((op, way, part, shape, names)).encode()).hexdigest()[:16]
 
@@ -188,6 +193,7 @@ class Choice:
         for w in OPS[op].OP.weights:
             sizes[w.name] = sizes[f"d:{w.name}"] = prod(w.shape(s.a, s.x))
         sizes["scratch"] = max(variant.scratch for variant in variants) // 4 + 1
+        sizes["moments"] = calls_moments.floats(s.N * prod(s.y[:-1]), s.y[-1])
         sizes |= {"counters": COUNTERS, "index": sizes["y"] // 4 + 1}
         numbers = np.random.default_rng(0).standard_normal(BLOCK).astype(np.float32) * np.float32(0.1)
         at, starts = 0, {}

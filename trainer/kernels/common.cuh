@@ -17,6 +17,16 @@ typedef unsigned long long u64;
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
+/* ---- launches. From compute capability 9.0 on one may be set up while the one before it still runs (backends/follow.py);
+ * then nothing of memory may be read or written before this: the first statement of every kernel. ---- */
+
+__device__ __forceinline__ void wait_for_last_launch()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* ---- activations. With a constant id the switch is gone after compilation. ---- */
 
 enum {

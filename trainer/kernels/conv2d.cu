@@ -16,6 +16,7 @@
  * Macros    TILE   BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh   VC, VO   4 where C (O) is a multiple of 4, else 1
  *           ACT    number of the activation          STRIDED  0 where sh = sw = 1; ZL lanes along z in conv2d_sum_f32
  *           POOL   1: the fused operator (forward, wgrad)
+ *           MOMENTS   1: forward leaves the moments of y (moments.cuh): a tile is a block, its BN channels a column group
  *           SPLIT  0 (if absent): a block takes a whole sum. 1: a part of it, which goes to `part`, and conv2d_sum_f32
  *                  adds up. 2: a part of it, and the last block of a tile adds up, told by counters[tile]
  *           CONV_FORWARD, CONV_DGRAD, CONV_WGRAD, CONV_SUM   which kernel to compile
@@ -30,12 +31,16 @@
  * Cost      2 N Ho Wo O KH KW C operations each
  */
 #include "image.cuh"
+#include "moments.cuh"
 
 #ifndef SPLIT
 #define SPLIT 0
 #endif
 #ifndef POOL
 #define POOL 0
+#endif
+#ifndef MOMENTS
+#define MOMENTS 0
 #endif
 
 struct Window { /* as in the formulas */
@@ -174,12 +179,33 @@ __device__ __forceinline__ void store_pooled(const Place<T> &at, const float (&a
 }
 #endif
 
+#if MOMENTS
+/* Moments of the tile's pixels: those of each thread's rows are a row in shared memory, which is free before. */
+__device__ __forceinline__ void tile_moments(const Place<T> &at, const float (&acc)[T::TM][T::TN], int m0, int n0,
+                                             int pixels, int cols, const float *b, float alpha, float *shared)
+{
+    enum { W = T::BN, ROW = RowOf<W>::FLOATS, BAND = T::LM * T::TM };
+    static_assert(T::THREADS % W == 0, "channels share all threads");
+    float *mine = shared + (at.m / BAND * T::LM + at.m % BAND / T::VM) * ROW;
+    if (at.slice > 0) return;
+#pragma unroll
+    for (int j = 0; j < T::TN; j++) {
+        const float bias = b && n0 + at.col(j) < cols ? b[n0 + at.col(j)] : 0.0f;
+        const Spread m = moments_of<T::TM>([&](int i) { return m0 + at.row(i) < pixels; },
+                                           [&](int i) { return AS_READ(act_apply(ACT, acc[i][j] + bias, alpha)); });
+        store_moments<W>(mine, at.col(j), m);
+    }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forward_f32(
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
-    u8 *__restrict__ index, float *part, int *counters, SIZES, float alpha)
+    u8 *__restrict__ index, float *part, int *counters, SIZES, float alpha, ROW_PLAN)
 {
+    wait_for_last_launch();
     UNPACK_SIZES
-    __shared__ __align__(16) float shared[T::FLOATS];
+    enum { ROWS = MOMENTS ? T::BM / T::TM * RowOf<T::BN>::FLOATS : 0, FLOATS = (int)T::FLOATS };
+    __shared__ __align__(16) float shared[FLOATS > ROWS ? FLOATS : ROWS];
     typedef ByRow<T, T::BM, T::AP, VC> LX;
     typedef ByRow<T, T::BN, T::BP, VC> LW;
     const int M = N * Ho * Wo, tiles_m = (M + T::BM - 1) / T::BM;
@@ -215,6 +241,13 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_forwa
     store_pooled(place, acc, m0, n0, M, O, b, y, index, alpha);
 #else
     store_tile<T, ACT>(place, acc, m0, n0, M, O, Matrix{O}, b, nullptr, y, alpha);
+#endif
+#if MOMENTS
+    UNPACK_ROW_PLAN
+    __shared__ float box[2 * T::THREADS];
+    if (!moments) return;
+    tile_moments(place, acc, m0, n0, M, O, b, alpha, shared);
+    finish_moments<T::THREADS, T::BN>(shared, T::BM / T::TM, row_plan, m0 / T::BM, n0 / T::BN, O, box);
 #endif
 }
 #endif
@@ -274,6 +307,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_dgrad
     const real *__restrict__ dy, const real *__restrict__ y, const float *__restrict__ w, const real *add, real *dx,
     float *part, int *counters, SIZES, float alpha)
 {
+    wait_for_last_launch();
     UNPACK_SIZES
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, VO> LD;
@@ -386,6 +420,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) conv2d_wgrad
     const real *__restrict__ dy, const real *__restrict__ y, const u8 *__restrict__ index, const real *__restrict__ x,
     float *dw, float *db, float *part, int *counters, SIZES, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     UNPACK_SIZES
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByCol<T, T::BM, T::AP, VO> LD;
@@ -426,6 +461,7 @@ extern "C" __global__ void __launch_bounds__(256) conv2d_sum_f32(
     const float *__restrict__ part, const float *__restrict__ b, const real *older, const float *older2, real *out,
     float *out2, int count, int count2, int cols, int splits, float alpha)
 {
+    wait_for_last_launch();
     add_parts<ZL, ACT>(part, b, older, older2, out, out2, count, count2, cols, splits, alpha);
 }
 #endif

@@ -10,6 +10,7 @@
  *
  * Macros    FC, FKH, FKW   C, KH, KW       ACT   number of the activation        POOL   1: the fused operator
  *           CONV_FORWARD   ACROSS: a tile is 8*ACROSS x 32/ACROSS sums (1, 2, 4 or 8)
+ *           MOMENTS        1: forward leaves the moments of y (moments.cuh), 32 channels are a column group; no POOL
  *           CONV_WGRAD     TW: a tile is TW x 64/TW of y, TW a multiple of 4 (POOL: TW x 32/TW, any TW)
  * Launch    forward   grid (at most a block for each tile, ceil(O / 32)), block 256: a thread makes 8 sums x 4 channels
  *                     of a tile; a block takes every gridDim.x-th tile
@@ -20,6 +21,11 @@
  *           for four of them
  */
 #include "image.cuh"
+#include "moments.cuh"
+
+#ifndef MOMENTS
+#define MOMENTS 0
+#endif
 
 /* by_image, by_row: what divides by down*across and across, the tiles of an image */
 #define SIZES                                                                                              \
@@ -73,8 +79,9 @@ template <int COUNT> __device__ __forceinline__ void segment(float (&s)[(COUNT +
 #ifdef CONV_FORWARD
 extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
-    u8 *__restrict__ index, SIZES, float alpha)
+    u8 *__restrict__ index, SIZES, float alpha, ROW_PLAN)
 {
+    wait_for_last_launch();
     enum {
         WIDE = 8 * ACROSS, HIGH = 32 / ACROSS, PX = 8 / S,      /* a thread's sums: S rows of PX */
         SPAN = (PX + FKW - 1) * FC, GIVES = PX / S              /* values of y */
@@ -89,6 +96,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
         const int k = e / 32, o = o0 + e % 32;
         ws[k][e % 32] = o >= O ? 0.0f : k < K ? w[(size_t)o * K + k] : b ? b[o] : 0.0f;
     }
+#if MOMENTS
+    Spread all[4];
+#pragma unroll
+    for (int c = 0; c < 4; c++) all[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+#endif
     Tile next;
     Spot at = SPOT((int)blockIdx.x);
     next.bring(x, at.n, at.i * HIGH, at.j * WIDE, H, W, top, left);
@@ -149,7 +161,24 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv2d_first_forward_f32(
                     }
             }
         }
+#if MOMENTS
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const Spread here = moments_of<GIVES>(
+                [&](int p) { return yj + p < Wy; }, [&](int p) { return AS_READ(act_apply(ACT, acc[0][p][c], alpha)); });
+            merge(all[c], here);
+        }
+#endif
     }
+#if MOMENTS
+    if (!moments) return;
+    enum { CHANNELS = 32, ROW = RowOf<CHANNELS>::FLOATS };
+    __shared__ float rows[32 * ROW], box[512];
+    UNPACK_ROW_PLAN
+#pragma unroll
+    for (int c = 0; c < 4; c++) store_moments<CHANNELS>(rows + group * ROW, o4 + c, all[c]);
+    finish_moments<256, CHANNELS>(rows, 32, row_plan, (int)blockIdx.x, (int)blockIdx.y, O, box);
+#endif
 }
 #endif
 
@@ -158,6 +187,7 @@ extern "C" __global__ void __launch_bounds__(256, POOL ? 3 : 2) conv2d_first_wgr
     const real *__restrict__ dy, const real *__restrict__ y, const u8 *__restrict__ index, const real *__restrict__ x,
     float *__restrict__ part, SIZES, int with_bias, float alpha)
 {
+    wait_for_last_launch();
     enum {
         MINE = POOL ? 4 : 8, TH = 8 * MINE / TW, /* values of y of a warp; rows of a tile */
         SPAN = (4 + FKW - 1) * FC,

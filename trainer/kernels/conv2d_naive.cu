@@ -34,6 +34,7 @@ __device__ __forceinline__ float sum_at(const real *x, const float *w, const flo
 extern "C" __global__ void conv2d_forward_naive_f32(
     const real *x, const float *w, const float *b, real *y, u8 *index, SIZES, float alpha)
 {
+    wait_for_last_launch();
     const int Hy = POOL ? Ho / 2 : Ho, Wy = POOL ? Wo / 2 : Wo;
     const size_t all = (size_t)N * Hy * Wy * O;
     for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
@@ -66,6 +67,7 @@ __device__ __forceinline__ float gradient_at(const real *dy, const real *y, cons
 extern "C" __global__ void conv2d_dgrad_naive_f32(
     const real *dy, const real *y, const u8 *index, const float *w, const real *add, real *dx, SIZES, float alpha)
 {
+    wait_for_last_launch();
     const int Cg = C / groups, Og = O / groups;
     const size_t all = (size_t)N * H * W * C;
     for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
@@ -88,6 +90,7 @@ extern "C" __global__ void conv2d_wgrad_naive_f32(
     const real *dy, const real *y, const u8 *index, const real *x, float *dw, float *db, SIZES, int accumulate,
     float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[32];
     const int Cg = C / groups, Og = O / groups, K = KH * KW * Cg;
     const size_t values = (size_t)O * K;

@@ -71,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) conv2d_pool_dgrad_f32(
     const real *add, real *dx, float *__restrict__ edges, int H, int W, int C, int O, int Hp, int Wp, int top, int left,
     int bands, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[FLOATS > IMAGE * GROUPS ? FLOATS : IMAGE * GROUPS];
     float *const weights = shared, *const gradient = weights + WEIGHTS; /* [o][tap][c], [o][window] */
     u8 *const winner = (u8 *)(gradient + STEP * PITCH);
@@ -171,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) conv2d_pool_dgrad_f32(
 extern "C" __global__ void __launch_bounds__(256) conv2d_pool_edges_f32(
     const float *__restrict__ edges, real *dx, int N, int H, int W, int C, int top, int bands)
 {
+    wait_for_last_launch();
     const int row_length = W * C, e = (int)(blockIdx.x * 256 + threadIdx.x);
     if (e >= N * (bands - 1) * 2 * row_length) return;
     const int row = e / row_length, edge = row / 2, n = edge / (bands - 1), band = edge - n * (bands - 1) + 1;

@@ -58,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) conv2d_pool_wgrad_f32(
     float *__restrict__ part, int N, int H, int W, int C, int O, int Hp, int Wp, int top, int left, unsigned image_mul,
     int image_shift, unsigned row_mul, int row_shift, int with_bias, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float image[IMAGE > SUMS ? IMAGE : SUMS];
     __shared__ __align__(16) float gradient[WINDOWS * OB];
     __shared__ __align__(16) u8 winner[WINDOWS * OB];

@@ -10,6 +10,7 @@
  * Macros    OUTS, TILES  32 or 64: a block makes OUTS channels of TILES tiles
  *           ACT    activation of the output        MASK   activation whose mask the input takes (y like in), or 0
  *           POOL   0, 1 forward, 2 dgrad           TAIL   1 unless C is a multiple of 8
+ *           MOMENTS  1: the moments of out are left as well (moments.cuh), OUTS channels are a column group; no SPLIT
  *           SPLIT  1: out is scratch, float32, part[split][N,Ho,Wo,O] of the plain sums; ACT 0, no b and add
  * Launch    grid (ceil(N*th*tw / TILES), ceil(O / OUTS), splits), block OUTS*TILES/4; th, tw: Ho/2, Wo/2, upwards;
  *           a split takes per_split channels, a multiple of 8; in_pitch W*C (POOL 2: W/2*C), u_pitch 16*OP
@@ -20,6 +21,11 @@
  * Cost      2/2.25 N Ho Wo O 9 C operations; rounding errors about twice those of the plain sum
  */
 #include "gemm.cuh"
+#include "moments.cuh"
+
+#ifndef MOMENTS
+#define MOMENTS 0
+#endif
 
 enum {
     STEP = 4, ELEMENTS = 16,
@@ -62,8 +68,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
     const real *__restrict__ in, const real *__restrict__ y, u8 *index, const float *__restrict__ u,
     const float *__restrict__ bias, const result *add, result *out, int N, int H, int W, int C, int O, int Ho, int Wo,
     int top, int left, int th, int tw, int tiles, int in_pitch, int u_pitch, unsigned image_mul, int image_shift,
-    unsigned row_mul, int row_shift, int per_split, float alpha)
+    unsigned row_mul, int row_shift, int per_split, float alpha, ROW_PLAN)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[2 * BUFFER];
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
     const int t0 = (int)blockIdx.x * TILES, o0 = (int)blockIdx.y * OUTS;
@@ -287,6 +294,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
     }
 
     const int o = o0 + 4 * q;
+#if MOMENTS
+    if (moments) { /* of each tile a row; the threads go on together */
+        enum { ROW = RowOf<OUTS>::FLOATS };
+        static_assert(TILES * ROW + 2 * THREADS <= 2 * BUFFER, "rows and box fit into the buffers");
+        UNPACK_ROW_PLAN
+        const int n = divide(min(t0 + my_tile, tiles - 1), by_image);
+        const int rest = t0 + my_tile - n * (th * tw), ti = divide(rest, by_row), tj = rest - ti * tw;
+        float *row = shared + my_tile * ROW, *box = shared + TILES * ROW;
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const float b = bias && o + c < O ? bias[o + c] : 0.0f;
+            const Spread m = moments_of<4>(
+                [&](int i) { return t0 + my_tile < tiles && 2 * ti + i / 2 < Ho && 2 * tj + i % 2 < Wo; },
+                [&](int i) { return AS_READ(act_apply(ACT, r[i][c] + b, alpha)); });
+            store_moments<OUTS>(row, 4 * q + c, m);
+        }
+        finish_apart<THREADS, OUTS>(shared, TILES, row_plan, (int)blockIdx.x, (int)blockIdx.y, O, box);
+    }
+#endif
     if (t0 + my_tile >= tiles || o >= O) return;
     const int n = divide(t0 + my_tile, by_image), rest = t0 + my_tile - n * (th * tw), ti = divide(rest, by_row);
     const int i0 = 2 * ti, j0 = 2 * (rest - ti * tw);

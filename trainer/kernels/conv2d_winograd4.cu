@@ -14,18 +14,25 @@
  *           TURNED  0 or 1: filters for dgrad              MASK  activation whose mask the input takes (y like in), or 0
  *           POOL    0; OUTPUT 1: forward; INPUT 2: dgrad   ACT   activation of the output
  *           TILE    BM,BN,BK,TM,TN,KS,BLOCKS of gemm.cuh   CUT   1: `output` adds parts of products, see Launch
+ *           MOMENTS  OUTPUT 1: the moments of out are left as well (moments.cuh), 32 channels are a column group
  * Launch    filter   grid ceil(OP/8) * ceil(CP/32) or, turned, ceil(OP/32) * ceil(CP/8), block 256
  *           input    grid ceil(count*CP / 256), block 256: a thread transforms one channel of one tile
  *           product  grid whole + parts * (36 * each - whole), block THREADS; each: ceil(count/BM) * ceil(OP/BN) blocks
  *                    make an element. The blocks from number `whole` on, which would not fill the card, are in `parts`
  *                    parts of per_part channels (of BK); the later parts go to part[parts-1][36*each-whole][BM][BN],
  *                    which `output` adds
- *           output   grid ceil(count*OP / 256), block 256: a thread makes one channel of one tile
+ *           output   grid ceil(count*OP / 256), block 256: a thread makes one channel of one tile. MOMENTS: grid
+ *                    (ceil(O/32), ceil(count / (8*per))), a thread makes one channel of `per` tiles, 8 apart
  * Edges     any padding (POOL 2: padding 1), H, W, C, O; in, out, count*CP and count*OP below 2^31 elements
  * Aliasing  out may be add        Order  fixed for given tile, whole and parts
  * Cost      2/4 N Ho Wo O 9 C operations, and v and m written and read: 4.5 (CP + OP) floats for each result's pixel
  */
 #include "winograd4.cuh"
+#include "moments.cuh"
+
+#ifndef MOMENTS
+#define MOMENTS 0
+#endif
 
 #ifdef FILTER
 /* A block makes 32 x 8 filters. TURNED, o runs along the lanes in w as in u; else c does in w, and they change places
@@ -33,6 +40,7 @@
 extern "C" __global__ void __launch_bounds__(256) winograd4_filter_f32(
     const float *__restrict__ w, float *__restrict__ u, int C, int O, int CP, int OP)
 {
+    wait_for_last_launch();
     enum { WIDE = TURNED ? 32 : 8, HIGH = 256 / WIDE }; /* outputs, channels */
     const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32, across = (OP + WIDE - 1) / WIDE;
     const int o0 = (int)blockIdx.x % across * WIDE, c0 = (int)blockIdx.x / across * HIGH;
@@ -75,6 +83,7 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_input_f32(
     int W, int C, int CP, int top, int left, int th, int tw, int first, int count, unsigned image_mul, int image_shift,
     unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift, float alpha)
 {
+    wait_for_last_launch();
     const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
     if (t >= count) return;
     const int c = at - t * CP;
@@ -123,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) winograd4_pr
     const float *__restrict__ v, const float *__restrict__ u, float *__restrict__ m, float *__restrict__ part,
     int count, int CP, int OP, int whole, int parts, int per_part)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, 4> LV;
     typedef ByCol<T, T::BN, T::BP, 4> LU;
@@ -147,29 +157,26 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) winograd4_pr
 #endif
 
 #ifdef OUTPUT
-extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
-    const float *__restrict__ m, const float *__restrict__ part, const float *__restrict__ bias, const real *add,
-    real *out, u8 *__restrict__ index, int Ho, int Wo, int O, int OP, int th, int tw, int first, int count,
-    unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift,
-    int whole, int parts, int each, int down, int log_bm, int log_bn, float alpha)
+/* Where a product's later parts lie, see `product`. */
+struct Cut { int whole, parts, each, down, log_bm, log_bn; };
+
+/* The 4 x 4 sums of tile t and output o, which are at `at` in each element of m. */
+__device__ __forceinline__ void sums_of(const float *m, const float *part, size_t pitch, int at, int t, int o,
+                                        const Cut &cut, float (&r)[INNER][INNER])
 {
-    const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
-    const int o = at - t * OP;
-    if (t >= count || o >= O) return;
-    const Spot tile(first + t, th, tw, Divisor{image_mul, image_shift}, Divisor{row_mul, row_shift});
-    const size_t pitch = (size_t)count * OP;
-    float e[ELEMENTS], half[INNER][OUTER], r[INNER][INNER];
+    float e[ELEMENTS], half[INNER][OUTER];
 #pragma unroll
     for (int k = 0; k < ELEMENTS; k++) e[k] = m[k * pitch + at];
 #if CUT
     /* The block of element 0 that made this sum, from the first that is cut on, and the sum's place in the block. */
-    const int block = (o >> log_bn) * down + (t >> log_bm) - whole, size = 1 << (log_bm + log_bn);
-    const int inside = ((t & ((1 << log_bm) - 1)) << log_bn) + (o & ((1 << log_bn) - 1));
+    const int block = (o >> cut.log_bn) * cut.down + (t >> cut.log_bm) - cut.whole;
+    const int size = 1 << (cut.log_bm + cut.log_bn);
+    const int inside = ((t & ((1 << cut.log_bm) - 1)) << cut.log_bn) + (o & ((1 << cut.log_bn) - 1));
 #pragma unroll
     for (int k = 0; k < ELEMENTS; k++) {
-        const int cut = block + k * each;
-        for (int z = 1; z < parts && cut >= 0; z++)
-            e[k] += part[((size_t)(z - 1) * (ELEMENTS * each - whole) + cut) * size + inside];
+        const int here = block + k * cut.each;
+        for (int z = 1; z < cut.parts && here >= 0; z++)
+            e[k] += part[((size_t)(z - 1) * (ELEMENTS * cut.each - cut.whole) + here) * size + inside];
     }
 #endif
 #pragma unroll
@@ -182,6 +189,40 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
     }
 #pragma unroll
     for (int a = 0; a < INNER; a++) transform_back(half[a], r[a]);
+}
+
+#if MOMENTS
+#define BOUNDS 256, 3 /* registers for what a thread keeps from tile to tile */
+#else
+#define BOUNDS 256
+#endif
+
+extern "C" __global__ void __launch_bounds__(BOUNDS) winograd4_output_f32(
+    const float *__restrict__ m, const float *__restrict__ part, const float *__restrict__ bias, const real *add,
+    real *out, u8 *__restrict__ index, int Ho, int Wo, int O, int OP, int th, int tw, int first, int count,
+    unsigned image_mul, int image_shift, unsigned row_mul, int row_shift, unsigned channel_mul, int channel_shift,
+    int whole, int parts, int each, int down, int log_bm, int log_bn, float alpha, int per, ROW_PLAN)
+{
+    wait_for_last_launch();
+    const Cut cut = {whole, parts, each, down, log_bm, log_bn};
+    const size_t pitch = (size_t)count * OP;
+#if MOMENTS
+    enum { W = 32, ROW = RowOf<W>::FLOATS };
+    __shared__ float rows[8 * ROW], box[512];
+    const int lane = (int)threadIdx.x % W, warp = (int)threadIdx.x / W, o = (int)blockIdx.x * W + lane;
+    Spread all = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int k = 0; k < per; k++) {
+        const int t = ((int)blockIdx.y * per + k) * 8 + warp, at = t * OP + o;
+        if (t >= count || o >= O) break;
+#else
+    const int at = (int)(blockIdx.x * 256 + threadIdx.x), t = divide(at, Divisor{channel_mul, channel_shift});
+    const int o = at - t * OP;
+    if (t >= count || o >= O) return;
+    {
+#endif
+    const Spot tile(first + t, th, tw, Divisor{image_mul, image_shift}, Divisor{row_mul, row_shift});
+    float r[INNER][INNER];
+    sums_of(m, part, pitch, at, t, o, cut, r);
     const float b = bias ? bias[o] : 0.0f;
 #if POOL == 1
 #pragma unroll
@@ -198,10 +239,24 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_output_f32(
 #pragma unroll
     for (int k = 0; k < INNER * INNER; k++) {
         const int i = INNER * tile.i + k / INNER, j = INNER * tile.j + k % INNER;
+        float &value = r[k / INNER][k % INNER];
+        value = act_apply(ACT, value + b, alpha);
         if (i >= Ho || j >= Wo) continue;
         const size_t to = (size_t)((tile.n * Ho + i) * Wo + j) * O + o;
-        const float value = act_apply(ACT, r[k / INNER][k % INNER] + b, alpha);
         put(out + to, add ? get(add + to) + value : value);
+    }
+#endif
+#if MOMENTS
+        const Spread here = moments_of<INNER * INNER>(
+            [&](int i) { return INNER * tile.i + i / INNER < Ho && INNER * tile.j + i % INNER < Wo; },
+            [&](int i) { return AS_READ(r[i / INNER][i % INNER]); });
+        merge(all, here);
+    }
+    if (!moments) return;
+    UNPACK_ROW_PLAN
+    store_moments<W>(rows + warp * ROW, lane, all);
+    finish_moments<256, W>(rows, 8, row_plan, (int)blockIdx.y, (int)blockIdx.x, O, box);
+#else
     }
 #endif
 }

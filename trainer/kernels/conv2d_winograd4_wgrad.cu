@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) winograd4_gradient_f32(
     float *__restrict__ rows, int Ho, int Wo, int O, int OP, int th, int tw, int first, int count, unsigned image_mul,
     int image_shift, unsigned row_mul, int row_shift, int per, int row, float alpha)
 {
+    wait_for_last_launch();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, o = (int)blockIdx.x * 32 + lane;
     const size_t pitch = (size_t)count * OP;
     float sum = 0.0f;
@@ -91,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) winograd4_we
     const float *__restrict__ q, const float *__restrict__ v, float *part, int count, int CP, int OP, int per_split,
     int adds)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByCol<T, T::BM, T::AP, 4> LQ;
     typedef ByCol<T, T::BN, T::BP, 4> LV;
@@ -114,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(192) winograd4_taps_f32(
     const float *__restrict__ part, const float *__restrict__ rows, float *dw, float *db, int C, int O, int CP, int OP,
     int parts, int db_rows, int accumulate)
 {
+    wait_for_last_launch();
     __shared__ float half[OUTER][3][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, pieces = (C + 31) / 32;
     if ((int)blockIdx.x >= O * pieces) {

@@ -36,6 +36,7 @@ __device__ __forceinline__ void transform_filter(const float (&g)[9], float (&u)
 extern "C" __global__ void __launch_bounds__(256) winograd_filter_f32(
     const float *__restrict__ w, float *__restrict__ u, int C, int O, int OP)
 {
+    wait_for_last_launch();
     enum { WIDE = TURNED ? 32 : 8, HIGH = 256 / WIDE }; /* outputs, channels */
     const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32;
     const int o0 = (int)blockIdx.x % (OP / WIDE) * WIDE, c0 = (int)blockIdx.x / (OP / WIDE) * HIGH;

@@ -48,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / HALVES * (64 / OUTS)) 
     int left, int th, int tw, int tiles, unsigned image_mul, int image_shift, unsigned row_mul, int row_shift,
     int steps, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[2 * BUFFER > BACK_FLOATS ? 2 * BUFFER : BACK_FLOATS];
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
     const int pieces = (C + INS - 1) / INS;

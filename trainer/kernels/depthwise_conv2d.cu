@@ -72,6 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_forward_f32(
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y, int N,
     int H, int W, int C, int Ho, int Wo, float alpha)
 {
+    wait_for_last_launch();
     enum { ROWS = (QH - 1) * SH + (KH - 1) * DH + 1, COLS = (QW - 1) * SW + (KW - 1) * DW + 1 };
     const int high = (Ho + QH - 1) / QH, wide = (Wo + QW - 1) / QW;
     const Place at = place(wide, C);
@@ -121,6 +122,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_backward_f32(
     const real *__restrict__ dy, const real *__restrict__ y, const float *__restrict__ w, const real *add, real *dx,
     int N, int H, int W, int C, int Ho, int Wo, float alpha)
 {
+    wait_for_last_launch();
     enum { ROWS = QH + (MH - 1) * EH, COLS = QW + (MW - 1) * EW };
     const int Hc = (H + PT + SH - 1) / SH, Wc = (W + PL + SW - 1) / SW;
     const int high = (Hc + QH - 1) / QH, wide = (Wc + QW - 1) / QW;
@@ -172,6 +174,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) depthwise_conv2d_weights_f3
     const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, float *__restrict__ part,
     int N, int H, int W, int C, int Ho, int Wo, int chunk, int log_tx, float alpha)
 {
+    wait_for_last_launch();
     enum { COLS = (QW - 1) * SW + (KW - 1) * DW + 1 };
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
@@ -217,6 +220,7 @@ extern "C" __global__ void depthwise_conv2d_forward_naive_f32(
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y, int N,
     int H, int W, int C, int Ho, int Wo, float alpha)
 {
+    wait_for_last_launch();
     const Place at = place(Wo, C);
     if (!at.on) return;
     for (int row = blockIdx.y * blockDim.y + threadIdx.y; row < N * Ho; row += gridDim.y * blockDim.y) {
@@ -239,6 +243,7 @@ extern "C" __global__ void depthwise_conv2d_backward_naive_f32(
     const real *__restrict__ dy, const real *__restrict__ y, const float *__restrict__ w, const real *add, real *dx,
     int N, int H, int W, int C, int Ho, int Wo, float alpha)
 {
+    wait_for_last_launch();
     const Place at = place(W, C);
     if (!at.on) return;
     for (int row = blockIdx.y * blockDim.y + threadIdx.y; row < N * H; row += gridDim.y * blockDim.y) {
@@ -262,6 +267,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_conv2d_weights_naive
     const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, float *dw, float *db, int N,
     int H, int W, int C, int Ho, int Wo, int log_tx, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     const int tap = blockIdx.y, u = tap / KW, v = tap % KW;

@@ -13,6 +13,7 @@
 extern "C" __global__ void dropout_f32(
     const real *x, const real *add, const Step *step, real *y, int n, float rate, float scale, int node, int nodes)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     u32 seed0 = 0, seed1 = 0;
     u64 draw = 0;

@@ -59,6 +59,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
     const real *__restrict__ x, const float *__restrict__ w, real *__restrict__ y, float *part, int *counters, int R,
     int P, int C, int E, int per_split, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, 1> LX;
     typedef ByCol<T, T::BN, T::BP, VE> LW;
@@ -83,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
     const real *__restrict__ dy, const real *__restrict__ y, const real *__restrict__ x, const float *__restrict__ w,
     const real *add, real *dx, float *dw, int R, int P, int C, int E, int dx_blocks, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     const Place<T> place;
     Nothing none;
@@ -124,6 +126,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) embed_projec
 extern "C" __global__ void embed_projection_forward_naive_f32(
     const real *x, const float *w, real *y, int N, int P, int C, int E, int keep, float alpha)
 {
+    wait_for_last_launch();
     const size_t all = (size_t)N * (keep ? C : 1) * E;
     for (size_t k = (size_t)blockIdx.x * blockDim.x + threadIdx.x; k < all; k += (size_t)gridDim.x * blockDim.x) {
         const size_t r = k / E, e = k % E, n = keep ? r / C : r;
@@ -139,6 +142,7 @@ extern "C" __global__ void embed_projection_backward_naive_f32(
     const real *dy, const real *y, const real *x, const float *w, const real *add, real *dx, float *dw,
     int N, int P, int C, int E, int keep, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     const size_t nx = dx ? (size_t)N * P * C : 0, all = nx + (size_t)P * E;
     for (size_t k = (size_t)blockIdx.x * blockDim.x + threadIdx.x; k < all; k += (size_t)gridDim.x * blockDim.x) {
         float s = 0.0f;

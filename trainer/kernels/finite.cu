@@ -11,6 +11,7 @@ __device__ __forceinline__ bool finite(float v) { return v - v == 0.0f; }
 
 extern "C" __global__ void __launch_bounds__(256) finite_f32(const real *__restrict__ x, int *first, int n)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, thread = blockIdx.x * blockDim.x + threadIdx.x;
     int found = 0x7fffffff;
     for (u32 q = thread; q < (u32)n / 4 && found > n; q += stride) { /* ascending: the first hit is this thread's least */

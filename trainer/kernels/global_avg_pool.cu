@@ -15,6 +15,7 @@ enum { V = VEC };
 extern "C" __global__ void __launch_bounds__(512) global_avg_pool_forward_f32(
     const real *__restrict__ x, real *__restrict__ y, int N, int P, int C, int log_tx)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     for (int n = blockIdx.y; n < N; n += gridDim.y) {
@@ -38,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(512) global_avg_pool_forward_f32(
 extern "C" __global__ void global_avg_pool_backward_f32(
     const real *__restrict__ dy, const real *add, real *dx, int N, int P, int C)
 {
+    wait_for_last_launch();
     const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (c >= C) return;
     for (int row = blockIdx.y * blockDim.y + threadIdx.y; row < N * P; row += gridDim.y * blockDim.y) {

@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(256) channel_sums_f32(
     const real *__restrict__ x, double *__restrict__ sums, int R, int C)
 {
+    wait_for_last_launch();
     __shared__ double boxes[2][8][32];
     __shared__ int live[8][32];
     const int lane = threadIdx.x, row = threadIdx.y, c = blockIdx.x * 32 + lane, parts = gridDim.y;
@@ -43,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) channel_sums_f32(
 extern "C" __global__ void __launch_bounds__(256) squares_f32(
     const float *__restrict__ a, const float *__restrict__ b, double *__restrict__ sums, int n)
 {
+    wait_for_last_launch();
     __shared__ double box[32];
     double own = 0.0, apart = 0.0;
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (u32)n; i += gridDim.x * blockDim.x) {

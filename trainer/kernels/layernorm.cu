@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) layernorm_forward_f32(
     const real *x, const float *__restrict__ gamma, const float *__restrict__ beta, real *y, float *mean,
     float *inv_std, int R, int C, float eps)
 {
+    wait_for_last_launch();
     const Place at = place();
     for (int base = at.base; base < R; base += at.step) {
         const int r = base + at.team;
@@ -90,6 +91,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) layernorm_backward_f32(
     const float *__restrict__ inv_std, const real *add, real *dx, float *part, float *dgamma_out, float *dbeta_out,
     int R, int C, int accumulate)
 {
+    wait_for_last_launch();
     __shared__ float box[BOX];
     const Place at = place();
     Row dgamma, dbeta;
@@ -130,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(512) layernorm_forward_f32(
     const real *x, const float *__restrict__ gamma, const float *__restrict__ beta, real *y, float *mean,
     float *inv_std, int R, int C, float eps)
 {
+    wait_for_last_launch();
     __shared__ float box[32];
     for (int r = blockIdx.x; r < R; r += gridDim.x) {
         const real *from = x + (size_t)r * C;
@@ -165,6 +168,7 @@ extern "C" __global__ void __launch_bounds__(512) layernorm_backward_f32(
     const real *dy, const real *__restrict__ x, const float *__restrict__ gamma, const float *__restrict__ mean,
     const float *__restrict__ inv_std, const real *add, real *dx, float *, float *, float *, int R, int C, int)
 {
+    wait_for_last_launch();
     __shared__ float box[32];
     for (int r = blockIdx.x; r < R; r += gridDim.x) {
         const size_t row = (size_t)r * C;
@@ -199,6 +203,7 @@ extern "C" __global__ void __launch_bounds__(512) layernorm_sums_f32(
     const real *__restrict__ dy, const real *__restrict__ x, const float *__restrict__ mean,
     const float *__restrict__ inv_std, float *__restrict__ part, int R, int C, int chunk, int log_tx)
 {
+    wait_for_last_launch();
     __shared__ float box[COLUMN_BOX];
     const Columns at = columns<V>(log_tx);
     Pack<V> dgamma = fill<V>(0.0f), dbeta = dgamma;

@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_forwa
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
     float *part, int *counters, int N, int I, int O, int per_split, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     typedef ByRow<T, T::BM, T::AP, VI> LX;
     typedef ByRow<T, T::BN, T::BP, VI> LW;
@@ -66,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) linear_backw
     const real *add, real *dx, float *dw, float *db, float *part, int *counters, int N, int I, int O, int dx_blocks,
     int per_split, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     __shared__ __align__(16) float shared[T::FLOATS];
     const Place<T> place;
     float acc[T::TM][T::TN];
@@ -117,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_sum_f32(
     const float *__restrict__ part, const float *__restrict__ b, const real *older, const float *older2, real *out,
     float *out2, int count, int count2, int cols, int splits, float alpha)
 {
+    wait_for_last_launch();
     add_parts<ZL, ACT>(part, b, older, older2, out, out2, count, count2, cols, splits, alpha);
 }
 #endif
@@ -128,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_rows_f32(
     const real *__restrict__ x, const float *__restrict__ w, const float *__restrict__ b, real *__restrict__ y,
     int N, int I, int O, float alpha)
 {
+    wait_for_last_launch();
     const int lane = (int)threadIdx.x % 32;
     const int n0 = (int)blockIdx.y * RM, o0 = ((int)blockIdx.x * 8 + (int)threadIdx.x / 32) * RN;
     const real *xs[RM];
@@ -186,6 +190,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_rows_f32(
 extern "C" __global__ void linear_forward_naive_f32(
     const real *x, const float *w, const float *b, real *y, int N, int I, int O, float alpha)
 {
+    wait_for_last_launch();
     const size_t all = (size_t)N * O;
     for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
         const size_t n = e / O, o = e % O;
@@ -199,6 +204,7 @@ extern "C" __global__ void linear_backward_naive_f32(
     const real *dy, const real *y, const real *x, const float *w, const real *add, real *dx, float *dw, float *db,
     int N, int I, int O, int accumulate, float alpha)
 {
+    wait_for_last_launch();
     const size_t nx = dx ? (size_t)N * I : 0, nw = (size_t)O * I, all = nx + nw + (db ? O : 0);
     for (size_t e = (size_t)blockIdx.x * blockDim.x + threadIdx.x; e < all; e += (size_t)gridDim.x * blockDim.x) {
         float s = 0.0f;

@@ -288,6 +288,7 @@ extern "C" __global__ void load_augmented_u8_f32(
     u32 *__restrict__ target, int rows, int batch, int count, int words, const Step *__restrict__ drawn,
     const int *__restrict__ numbers, WISHES)
 {
+    wait_for_last_launch();
     gather(set, labels, order, step, mean, std, x, target, rows, batch, count, words, drawn, numbers, WISHED);
 }
 
@@ -297,6 +298,7 @@ extern "C" __global__ void load_augmented_f32_f32(
     u32 *__restrict__ target, int rows, int batch, int count, int words, const Step *__restrict__ drawn,
     const int *__restrict__ numbers, WISHES)
 {
+    wait_for_last_launch();
     gather(set, labels, order, step, mean, std, x, target, rows, batch, count, words, drawn, numbers, WISHED);
 }
 
@@ -343,6 +345,7 @@ extern "C" __global__ void load_u8_f32(
     const Step *__restrict__ step, const float *__restrict__ mean, const float *__restrict__ std, real *__restrict__ x,
     u32 *__restrict__ target, int rows, int batch, int count, int D, int C, int words)
 {
+    wait_for_last_launch();
     gather(set, labels, order, step, mean, std, x, target, rows, batch, count, D, C, words);
 }
 
@@ -351,6 +354,7 @@ extern "C" __global__ void load_f32_f32(
     const Step *__restrict__ step, const float *__restrict__ mean, const float *__restrict__ std, real *__restrict__ x,
     u32 *__restrict__ target, int rows, int batch, int count, int D, int C, int words)
 {
+    wait_for_last_launch();
     gather(set, labels, order, step, mean, std, x, target, rows, batch, count, D, C, words);
 }
 

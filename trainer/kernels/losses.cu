@@ -130,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_f32(
     const real *z, const int *__restrict__ target, const float *__restrict__ w, real *dz, FIGURES, int R, int C,
     int log_g, float smoothing, int mixed)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     const float share = mixed ? step->share : 1.0f;
     const float W = batch_weight(target, w, R, boxes); /* every block sums the whole batch: no other launch is needed */
@@ -154,6 +155,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_f32(
 extern "C" __global__ void __launch_bounds__(1024) logit_margin_f32(
     const real *z, const int *__restrict__ target, real *dz, FIGURES, int R, int C, int log_g, float m)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     const Groups rows = groups_of(log_g);
     const float inverse = 1.0f / (float)R, scaled = inverse * scale_of(scaling);
@@ -242,6 +244,7 @@ __device__ __forceinline__ void of_values(
 extern "C" __global__ void __launch_bounds__(1024) mse_classes_f32(
     const real *z, const int *target, real *dz, FIGURES, int R, int C, int log_g)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     of_classes<MSE>(z, target, dz, PLACE, scaling, R, C, log_g, boxes);
 }
@@ -249,6 +252,7 @@ extern "C" __global__ void __launch_bounds__(1024) mse_classes_f32(
 extern "C" __global__ void __launch_bounds__(1024) bce_classes_f32(
     const real *z, const int *target, real *dz, FIGURES, int R, int C, int log_g)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     of_classes<BCE>(z, target, dz, PLACE, scaling, R, C, log_g, boxes);
 }
@@ -256,6 +260,7 @@ extern "C" __global__ void __launch_bounds__(1024) bce_classes_f32(
 extern "C" __global__ void __launch_bounds__(1024) mse_values_f32(
     const real *z, const float *target, real *dz, FIGURES, int n, int ones)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     of_values<MSE>(z, target, dz, PLACE, scaling, n, ones, boxes);
 }
@@ -263,6 +268,7 @@ extern "C" __global__ void __launch_bounds__(1024) mse_values_f32(
 extern "C" __global__ void __launch_bounds__(1024) bce_values_f32(
     const real *z, const float *target, real *dz, FIGURES, int n, int ones)
 {
+    wait_for_last_launch();
     __shared__ float boxes[64];
     of_values<BCE>(z, target, dz, PLACE, scaling, n, ones, boxes);
 }

@@ -18,6 +18,7 @@ extern "C" __global__ void maxpool2d_forward_f32(
     const real *__restrict__ x, real *__restrict__ y, u8 *__restrict__ index, int N, int H, int W, int C, int Ho,
     int Wo)
 {
+    wait_for_last_launch();
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= Wo * CV) return;
     const int j = e / CV, c = (e - j * CV) * V;
@@ -56,6 +57,7 @@ extern "C" __global__ void maxpool2d_backward_f32(
     const real *__restrict__ dy, const u8 *__restrict__ index, const real *add, real *dx, int N, int H, int W, int C,
     int Ho, int Wo, int Hc, int Wc)
 {
+    wait_for_last_launch();
     const int CV = C / V, e = blockIdx.x * blockDim.x + threadIdx.x;
     if (e >= Wc * CV) return;
     const int j = e / CV, c = (e - j * CV) * V;

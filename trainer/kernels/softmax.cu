@@ -16,6 +16,7 @@ enum { V = VEC };
 
 extern "C" __global__ void __launch_bounds__(128) softmax_forward_f32(const real *x, real *y, int R, int C)
 {
+    wait_for_last_launch();
     const Place at = place();
     for (int base = at.base; base < R; base += at.step) {
         const int r = base + at.team;
@@ -33,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_forward_f32(const real
 extern "C" __global__ void __launch_bounds__(128) softmax_backward_f32(
     const real *dy, const real *y, const real *add, real *dx, int R, int C)
 {
+    wait_for_last_launch();
     const Place at = place();
     for (int base = at.base; base < R; base += at.step) {
         const int r = base + at.team;
@@ -54,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_backward_f32(
 
 extern "C" __global__ void __launch_bounds__(512) softmax_forward_f32(const real *x, real *y, int R, int C)
 {
+    wait_for_last_launch();
     __shared__ float box[32];
     for (int r = blockIdx.x; r < R; r += gridDim.x) {
         const real *from = x + (size_t)r * C;
@@ -83,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(512) softmax_forward_f32(const real
 extern "C" __global__ void __launch_bounds__(512) softmax_backward_f32(
     const real *dy, const real *y, const real *add, real *dx, int R, int C)
 {
+    wait_for_last_launch();
     __shared__ float box[32];
     for (int r = blockIdx.x; r < R; r += gridDim.x) {
         const size_t row = (size_t)r * C;

@@ -20,6 +20,7 @@ template <int V> __device__ __forceinline__ void sum(const real *a, const real *
 
 extern "C" __global__ void sum_f32(const real *a, const real *b, real *y, int n)
 {
+    wait_for_last_launch();
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     for (u32 q = first; q < (u32)n / 4; q += stride) sum<4>(a, b, y, 4 * (size_t)q);
     for (u32 i = (u32)n / 4 * 4 + first; i < (u32)n; i += stride) sum<1>(a, b, y, i);
@@ -28,6 +29,7 @@ extern "C" __global__ void sum_f32(const real *a, const real *b, real *y, int n)
 extern "C" __global__ void __launch_bounds__(1024) fold_f32(
     const float *__restrict__ part, float *out1, float *out2, int S, int n1, int n2, int accumulate)
 {
+    wait_for_last_launch();
     __shared__ float box[1024];
     const int n = n1 + n2, i = blockIdx.x * 32 + (threadIdx.x & 31), group = threadIdx.x >> 5, groups = blockDim.x >> 5;
     float total = 0.0f;

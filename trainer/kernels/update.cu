@@ -84,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient_norm_f32(
     const float *__restrict__ gradients, const Step *__restrict__ step, Scaling *scaling, double *partials,
     int *counter, int n, int history_rows, int in_row, float clip_value)
 {
+    wait_for_last_launch();
     __shared__ double box[32];
     const u32 stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
     const float scale = scaling ? step->grad_scale / scaling->scale : step->grad_scale;
@@ -237,6 +238,7 @@ template <class RULE> __device__ __forceinline__ void update(const RULE &rule, c
 
 extern "C" __global__ void __launch_bounds__(256) update_sgd_f32(float *weights, SHARED)
 {
+    wait_for_last_launch();
     __shared__ double box[32];
     const Job job = MAKE_JOB;
     const Sgd rule = {weights, step->lr};
@@ -246,6 +248,7 @@ extern "C" __global__ void __launch_bounds__(256) update_sgd_f32(float *weights,
 extern "C" __global__ void __launch_bounds__(256) update_momentum_f32(
     float *weights, float *velocity, SHARED, float mu, int nesterov)
 {
+    wait_for_last_launch();
     __shared__ double box[32];
     const Job job = MAKE_JOB;
     const Momentum rule = {weights, velocity, step->lr, mu, nesterov};
@@ -257,6 +260,7 @@ extern "C" __global__ void __launch_bounds__(256) update_adam_f32(
     float *weights, float *m, float *v, SHARED, float b1, float b1_rest, float log_b1, float b2, float b2_rest,
     float log_b2, float eps, int decoupled)
 {
+    wait_for_last_launch();
     __shared__ double box[32];
     const Job job = MAKE_JOB;
     const float t = (float)(step->t - (scaling ? scaling->skipped : 0)), lr = step->lr;

@@ -31,6 +31,10 @@ def evaluate_parser() -> argparse.ArgumentParser:
     _data(parser)
     parser.add_argument("--split", choices=("test", "validation", "train", "all"),
                         help="which samples (default: test, or else what training held out)")  # fmt: skip
+    split = parser.add_argument_group("how photos are split", "as the run split them, which a .bin knows as well; or")
+    split.add_argument("--group", metavar="PATTERN", help="photos whose names share this stay together")
+    split.add_argument("--test-split", type=float, metavar="X", help="share kept for the test; 0: all are asked about")
+    split.add_argument("--seed", type=int, metavar="N", help="what the split follows from")
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also as a page, with the worst mistakes as pictures")
     return parser
@@ -83,7 +87,14 @@ def run_evaluate(options: argparse.Namespace) -> int:
     from .evaluate import evaluate
     from .judged import as_dict, text
 
-    judged = evaluate(options.model, options.data, options.split, options.device, cache=options.data_dir)
+    share, seed = options.test_split, options.seed
+    if share is not None and not 0 <= share < 1:
+        raise UserError(f"--test-split is {share:g}; it is a share from 0 to below 1.\n  Leave it away, or try 0.1.")
+    if seed is not None and not 0 <= seed < 1 << 64:
+        raise UserError(f"--seed is {seed}; it is a whole number from 0 to below 2^64.\n  Leave it away, or try 0.")
+    rule = {"group": options.group, "test_split": share, "seed": seed}
+    photos = {key: value for key, value in rule.items() if value is not None}
+    judged = evaluate(options.model, options.data, options.split, options.device, photos, cache=options.data_dir)
     if options.html is not None:
         from .page import audit
 

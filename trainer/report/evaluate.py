@@ -6,6 +6,7 @@ A checkpoint answers through the trainer, with the preprocessing of its run; how
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,21 +28,29 @@ from ..trainer import Trainer
 from .figures import probabilities
 from .gradcam import NOTHING, explainer
 from .judged import Judged
-from .samples import as_rgb, check_fit, chosen_samples, class_names, described, known_classes
+from .samples import as_rgb, check_fit, chosen_samples, class_names, described, known_classes, split_rule
 
 if TYPE_CHECKING:
     from ..device_trainer import DeviceTrainer
     from ..session import Session
 
 
-def evaluate(model: Path, source: str | None, which: str | None, device: str = "cpu", **fetch: Any) -> Judged:
+def evaluate(
+    model: Path,
+    source: str | None,
+    which: str | None,
+    device: str = "cpu",
+    photos: Mapping[str, Any] | None = None,
+    **fetch: Any,
+) -> Judged:
     """Ask a run folder, a checkpoint or a .bin. which: "test", "validation", "train" or "all"; None: the test set, or
-    else what training held out (of a .bin: all)."""
+    else what training held out (of a .bin: all). Photos are split as the run split them, but for what `photos` says
+    (group, test_split, seed)."""
     if model.suffix.lower() == ".bin":
         from .evaluate_bin import evaluate_bin
 
-        return evaluate_bin(model, source, which, **fetch)
-    return _checkpoint(model, source, which, device, **fetch)
+        return evaluate_bin(model, source, which, photos, **fetch)
+    return _checkpoint(model, source, which, device, photos or {}, **fetch)
 
 
 def of_session(session: Session, found: Evaluation | None) -> Judged | None:
@@ -63,13 +72,15 @@ def of_session(session: Session, found: Evaluation | None) -> Judged | None:
 # ---- a checkpoint
 
 
-def _checkpoint(path: Path, source: str | None, which: str | None, device: str, **fetch: Any) -> Judged:
+def _checkpoint(
+    path: Path, source: str | None, which: str | None, device: str, rule: Mapping[str, Any], **fetch: Any
+) -> Judged:
     saved = checkpoint.load(path)
     if "blueprint" not in saved.meta or "settings" not in saved.meta:
         raise UserError(f"{saved.where} holds weights alone.\n  Give a run folder, or a checkpoint of edge-train's.")
     blueprint, data, settings = saved.blueprint, saved.meta["data"], Settings(**saved.meta["settings"])
     fetch = {"cache": data.get("folder")} | {k: v for k, v in fetch.items() if v}
-    photos = PhotoOptions(**(data.get("photos") or {}))
+    photos = split_rule(PhotoOptions(**(data.get("photos") or {})), rule)
     splits = open_source(source or data["source"], photos=photos, frame=frame_for(blueprint), **fetch)
     chosen, what = chosen_samples(splits, which, settings)
     base = BaseTrainer()

@@ -4,6 +4,7 @@ measured is what a device does."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,37 @@ from litenet.pyruntime.explain import UnexplainedError, explainer
 
 from ..data.dataset import Dataset
 from ..data.load import open_source
-from ..data.photos import Frame
+from ..data.photos import Frame, PhotoOptions
 from ..errors import UserError
 from .judged import Judged
-from .samples import Stored, as_rgb, check_fit, chosen_samples, class_names, described, known_classes
+from .samples import (
+    HeldOut,
+    Stored,
+    as_rgb,
+    check_fit,
+    chosen_samples,
+    class_names,
+    described,
+    known_classes,
+    split_rule,
+)
 
 
-def evaluate_bin(path: Path, source: str | None, which: str | None, **fetch: Any) -> Judged:
+def evaluate_bin(
+    path: Path, source: str | None, which: str | None, photos: Mapping[str, Any] | None = None, **fetch: Any
+) -> Judged:
     """See evaluate.py."""
     if source is None:
         raise UserError(f"{path}: a .bin does not say where its data are.\n  Add --data SOURCE.")
     try:
         with InferenceEngine(path) as engine:
             frame = Frame(engine.input_shape, None, tuple(engine.labels) if engine.labels else None)
+            # of the run; older files do not say it
+            rule: dict[str, Any] = (engine.metadata.get("dataset") or {}).get("split") or {}
+            fetch["photos"] = split_rule(PhotoOptions(), {**rule, **(photos or {})})
             splits = open_source(source, frame=frame, **{k: v for k, v in fetch.items() if v})
-            chosen, what = chosen_samples(splits, which or ("test" if splits.test is not None else "all"), None)
+            held_out = HeldOut(rule["validation_split"], rule["seed"]) if "validation_split" in rule else None
+            chosen, what = chosen_samples(splits, which or ("test" if splits.test is not None else "all"), held_out)
             if len(engine.outputs) > 1:
                 raise UserError(f"{path} has {len(engine.outputs)} outputs.\n  Only models with one can be judged.")
             single = chosen.classes > 0 and engine.output_shape == (1,)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from litenet.pyruntime.errors import ImageError
 
 from ..base import fits
 from ..data.dataset import Dataset, Splits, split
+from ..data.photos import PhotoOptions
 from ..data.pictures import LAYOUTS
 from ..errors import UserError
 from ..settings import Settings
@@ -22,7 +24,20 @@ class NothingHeldOutError(UserError):
     """The run has neither a test set nor samples held out, and nobody said which to ask about instead."""
 
 
-def chosen_samples(splits: Splits, which: str | None, settings: Settings | None) -> tuple[Dataset, str]:
+@dataclass(frozen=True)
+class HeldOut:
+    """Which samples a run held out, where its source did not say it."""
+
+    validation_split: float
+    seed: int
+
+
+def split_rule(own: PhotoOptions, rule: Mapping[str, Any]) -> PhotoOptions:
+    """How photos are split: as `own` says, but for what `rule` names."""
+    return replace(own, **{key: rule[key] for key in ("group", "test_split", "seed") if key in rule})
+
+
+def chosen_samples(splits: Splits, which: str | None, settings: Settings | HeldOut | None) -> tuple[Dataset, str]:
     """The samples to ask about, and what to call them."""
     asked = which is not None
     which = which or ("test" if splits.test is not None else "validation")
@@ -42,7 +57,7 @@ def chosen_samples(splits: Splits, which: str | None, settings: Settings | None)
         if which == "validation" and not asked:
             raise NothingHeldOutError("There is neither a test set nor samples held out.\n  Use --split train.")
         if which == "validation":
-            who = "a .bin does not say which samples" if settings is None else "the run held no samples out"
+            who = "this .bin does not say which samples" if settings is None else "the run held no samples out"
             raise UserError(f"--split validation: {who}.\n  Use --split train, test or all.")
         return replace(splits.train, origin=None), "training"
     train, held = split(splits.train, share, settings.seed)

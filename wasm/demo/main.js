@@ -35,18 +35,43 @@ function look() {
     const answer = model.predict(given, { top: 10 });
     tell(answer);
     trouble("");
-    if (!steps) return;
-    const start = performance.now();
-    traced = model.trace(given);
-    maps.draw(at("maps"), traced);
-    if (performance.now() - start < 100 || !filming) walk();
-    heat(answer);
+    if (steps) within(given, answer);
   } catch (error) {
     trouble(error.message);
   }
 }
 
+// The layers of the last answer: at once where that is quick, else when there is time, so that a pen never waits.
+const QUICK = 12; // milliseconds
+let took = 0;
+let latest = null; // what is to be shown
+let waiting = 0;
+
+function within(given, answer) {
+  latest = { given, answer };
+  if (took <= QUICK) return showWithin();
+  at("maps").setAttribute("aria-busy", "true");
+  waiting ||= setTimeout(showWithin, Math.min(2 * took, 300));
+}
+
+function showWithin() {
+  stopWaiting();
+  const start = performance.now();
+  traced = model.trace(latest.given);
+  maps.draw(at("maps"), traced);
+  if (took < 100 || !filming) walk();
+  heat(latest.answer);
+  took = performance.now() - start;
+}
+
+function stopWaiting() {
+  clearTimeout(waiting);
+  waiting = 0;
+  at("maps").setAttribute("aria-busy", "false");
+}
+
 function rest() {
+  stopWaiting();
   at("answer").textContent = "Draw something.";
   at("scores").replaceChildren();
   at("maps").replaceChildren();
@@ -79,7 +104,7 @@ function tell(answer) {
 }
 
 function walk() {
-  if (!traced) return;
+  if (!traced || !steps) return;
   step = Math.min(step, traced.length - 1);
   const which = at("which");
   which.max = traced[step].values.length - 1;
@@ -113,6 +138,7 @@ async function open(given, name) {
       onProgress: ({ loaded: bytes, total }) => (total ? (progress.value = bytes / total) : progress.removeAttribute("value")),
     });
     performance.mark("model");
+    stopWaiting();
     model?.dispose();
     model = loaded;
     step = 0;

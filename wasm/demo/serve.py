@@ -17,7 +17,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    models: Mapping[str, Path] = {}
+    models: Mapping[str, Path] = {}  # by name, as if they lay beside the page
 
     extensions_map = {
         **SimpleHTTPRequestHandler.extensions_map,
@@ -32,9 +32,8 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
 
-def server(port: int = 0, models: Mapping[str, Path] | None = None) -> ThreadingHTTPServer:
-    """A server of wasm/ on this machine only; port 0: any free one. models: by name, as if they lay beside the page."""
-    handler = type("Handler", (Handler,), {"models": dict(models or {})})
+def server(port: int = 0, handler: type[Handler] = Handler) -> ThreadingHTTPServer:
+    """A server of wasm/ on this machine only; port 0: any free one."""
     return ThreadingHTTPServer(("127.0.0.1", port), partial(handler, directory=str(WASM)))
 
 

@@ -150,11 +150,13 @@ def link(cpu: str, needs: tuple[str, ...]) -> Linked:
 def _symbols(tools: str, elf: Path) -> dict[str, int]:
     """Sizes of functions and constants, without the compiler's suffixes; copies of one name are added."""
     out: dict[str, int] = {}
-    for line in _run([tools + "nm", "-S", str(elf)]).splitlines():
+    end = 0  # names that share bytes, as a library's aliases do, count once
+    for line in sorted(_run([tools + "nm", "-S", str(elf)]).splitlines()):
         part = line.split()
         if len(part) == 4 and part[2] in "tTrRwWbBdDC":
-            name = part[3].split(".")[0]
-            out[name] = out.get(name, 0) + int(part[1], 16)
+            name, at, size = part[3].split(".")[0], int(part[0], 16), int(part[1], 16)
+            out[name] = out.get(name, 0) + max(0, at + size - max(at, end))
+            end = max(end, at + size)
     return out
 
 

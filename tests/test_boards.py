@@ -98,7 +98,7 @@ def test_a_model_fits_and_the_header_is_written(model, tmp_path, capsys, from_th
     ("board", "net", "says"),
     [
         ("microbit", bins.digits, "of RAM, "),
-        ("stm32f103", lambda: Bin((64,)).add("linear", out_features=8).add("linear", out_features=9000), "of flash, "),
+        ("stm32f103", lambda: Bin((64,)).add("linear", out_features=300), "of flash, "),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused_by_layer(tmp_path, capsys, from_the_table, board, net, says):

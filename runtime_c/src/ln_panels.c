@@ -39,13 +39,13 @@
 uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype)
 {
     const uint64_t width = (O + 3) / 4 * 4; /* of all panels together */
-    if (dtype == LN_I8) { /* a bias, a multiplier, and the weights of fours of inputs */
-        const uint64_t fours = (K + 3) / 4 * 4;
-        return fours > UINT32_MAX || width > UINT32_MAX / (fours + 8) ? (uint64_t)1 << 40 : width * (fours + 8);
-    }
-    if ((dtype != LN_F32 && dtype != LN_F16) || K >= UINT32_MAX || width > UINT32_MAX / ((uint32_t)K + 1))
+    /* for int8 a bias, a multiplier, and the weights of fours of inputs; else a bias and the weights. Below 2^32, so
+     * that the division is one of 32 bits, where a chip has no other */
+    const uint64_t rows = dtype == LN_I8 ? (K + 3) / 4 * 4 + 8 : K + 1;
+    if ((dtype != LN_I8 && dtype != LN_F32 && dtype != LN_F16) || rows > UINT32_MAX
+        || width > UINT32_MAX / (uint32_t)rows)
         return (uint64_t)1 << 40;
-    return width * (K + 1) * (dtype == LN_F16 ? 2 : 4);
+    return width * rows * (dtype == LN_I8 ? 1 : dtype == LN_F16 ? 2 : 4);
 }
 
 void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out, size_t n)

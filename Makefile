@@ -7,6 +7,7 @@ VENV := $(or $(VIRTUAL_ENV),.venv)
 PYTHON := $(VENV)/bin/python
 PIP = $(PYTHON) -m pip --quiet --disable-pip-version-check
 TYPES := build/types
+JOBS ?= 2
 
 .PHONY: help install demo page lib install-c wheels wasm npm gen test test-all check lint fuzz coverage bench clean
 
@@ -49,11 +50,11 @@ gen: ## write again what is generated from the operators
 	$(PYTHON) -m litenet.trainer.reference docs/blueprint.md
 	$(PYTHON) -m litenet.exporter.importers.reference docs/import.md
 
-test: install check ## install, then lint, types and all fast tests
-	$(PYTHON) -m pytest
+test: install check ## install, then lint, types and all fast tests, in JOBS processes
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadfile
 
 test-all: install check ## the same with the tests that take minutes
-	$(PYTHON) -m pytest --slow
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadfile --slow
 
 check: lint ## lint and types
 	@mkdir -p $(TYPES)/litenet && ln -sfn $(CURDIR)/trainer $(CURDIR)/exporter $(CURDIR)/pyruntime $(TYPES)/litenet

@@ -330,7 +330,7 @@ def test_power_lost_before_the_new_model_is_kept_leaves_the_old(digits, tmp_path
 def test_a_new_model_that_answers_otherwise_is_not_kept(digits, port, tmp_path, capsys, monkeypatch):
     new = tmp_path / "new.bin"
     new.write_bytes(bins.digits(seed=9).bytes())
-    monkeypatch.setattr(InferenceEngine, "predict", lambda self, x: np.zeros(10, np.float32))
+    monkeypatch.setattr(InferenceEngine, "predict", lambda self, x, raw=False: np.zeros(10, np.float32))
     status, out, err = run(capsys, "flash-model", port, new)
     assert status == 1 and "differs by" in out and "the old model goes on" in err
     monkeypatch.undo()

@@ -214,10 +214,15 @@ static ln_status check_lifetime(ln_model *m, uint32_t i)
     return LN_OK;
 }
 
-static ln_status (*const OWN_CHECK[LN_OP_END])(const ln_call *c) = { /* by operator number, which check_op has seen */
-#define LN_OP(id, NAME, name, n_inputs, inplace_mask) [id] = ln_##name##_check,
+static ln_status own_check(const ln_call *c)
+{
+    switch (c->op.id) {
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) \
+    case id: return ln_##name##_check(c);
 #include "ln_ops.def"
-};
+    }
+    return LN_UNKNOWN_OP; /* check_op has seen to it that this is never reached */
+}
 
 /* With first true for every tensor, each operator writes the tensor that calls it first: there are N operators, and N
  * tensors besides the input, each written by one of its own. */
@@ -234,7 +239,7 @@ static ln_status check_order(ln_model *m, uint32_t i)
             return ln_fail(m, LN_BAD_LIFETIME, c.op.inputs[k], ln_tensor_record(m, c.op.inputs[k]) + 30,
                            c.in[k].last, i);
     }
-    const ln_status s = OWN_CHECK[c.op.id](&c);
+    const ln_status s = own_check(&c);
     switch (s) {
     case LN_OK: return LN_OK;
     case LN_BAD_WEIGHTS: return ln_fail(m, s, (int32_t)i, rec + 20, c.op.weights_bytes, 1);

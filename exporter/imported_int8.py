@@ -1,0 +1,149 @@
+"""Making an int8 .bin of somebody else's quantised model: its own whole numbers, proved beside its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from litenet.pyruntime import InferenceEngine
+from litenet.trainer.checkpoint import write_atomically
+from litenet.trainer.errors import UserError
+from litenet.trainer.int8 import net as nets
+from litenet.trainer.int8 import ops
+from litenet.trainer.int8.net import Net
+from litenet.trainer.memory import bytes_text
+
+from . import format, imported
+from .importers import check
+from .importers.foreign import Foreign, shape_text
+from .importers.given import Given
+from .int8 import given as lowering
+from .int8 import write
+
+SAMPLES = 32  # random inputs, of all int8 alike
+STEP = 1.001  # what counts as one step of the output: scales are float32
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How far apart outputs were, in steps of int8. same: share of equal values. own: how far the source's runtime was
+    from itself, with its other kernels; None where that was not asked or cannot be known."""
+
+    samples: int
+    what: str
+    by: str
+    steps: float
+    same: float
+    own: float | None = None
+
+    def __str__(self) -> str:
+        steps = f"{self.steps:.0f} step" + "s" * (round(self.steps) != 1)
+        text = f"  on {self.what}: outputs within {steps} of {self.by}, {100 * self.same:.2f} % equal"
+        return text if self.own is None else f"{text} (its own other kernels: within {self.own:.0f})"
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {"samples": self.samples, "of": self.what, "against": self.by, "steps": self.steps, "equal": self.same}
+        return found if self.own is None else found | {"own_steps": self.own}
+
+
+def convert(path: Path, foreign: Foreign, given: Given, out: Path, options: imported.Options) -> Iterator[str]:
+    """Write `out`; yields the lines of the report. Nothing is written before the proof."""
+    frame = imported.preprocessing(foreign, options)
+    labels = imported.read_labels(options.labels) if options.labels else None
+    net = lowering.net(foreign, given, frame)
+    metadata = imported.describing(path, foreign, net.graph, labels)
+    plan = write.plan(net)
+    x, frames = samples(net, foreign, frame)
+    with imported.refusing(path):
+        binary = format.write(write.model(net, plan, frame, metadata))
+    inputs = [(x, f"{SAMPLES} random inputs")]
+    if options.check:
+        values = check.given(foreign, options.check)
+        inputs.append((nets.enter(net, values.astype(np.float32)), f"{len(values)} inputs of {options.check}"))
+    found = []
+    for q, what in inputs:
+        tensors = nets.run(net, q)
+        prove(binary, net, q, tensors, foreign)
+        found.append(compare(net, foreign, q, tensors, what))
+        refuse_mismatch(found[-1], foreign)
+    metadata["parity"] = found[-1].as_dict()
+    with imported.refusing(path):
+        bare = write.model(net, plan, frame, metadata)
+        golden = write.golden(net, bare, x[:1], None if frames is None else frames[:1]) if options.golden else None
+        model = write.model(net, plan, frame, metadata, golden)
+        binary = format.write(model)
+    write_atomically(out, lambda file: file.write(binary))
+    macs, stored = sum(net.graph.macs(n) for n in net.graph.nodes), sum(len(op.weights) for op in model.ops)
+    yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), int8 as in the source"
+    yield f"  weights {stored:,} bytes, arena {plan.arena_bytes:,} bytes of RAM, {macs:,} MACs an inference"
+    yield (
+        f"  {len(foreign.graph.nodes)} operators became {len(net.graph.nodes)}; input "
+        f"{shape_text(net.graph.input_shape)}" + imported.preprocessing_text(frame)
+    )
+    yield from map(str, found)
+
+
+def samples(net: Net, foreign: Foreign, frame: format.Preprocessing) -> tuple[np.ndarray, np.ndarray | None]:
+    """(random inputs as int8, the uint8 frames they come from where the input is a picture)."""
+    if net.picture is not None:
+        _, frames = check.samples(foreign, frame, SAMPLES)
+        assert frames is not None
+        return ops.frame(frames, *net.picture), frames
+    rng = np.random.default_rng(20)
+    return rng.integers(-128, 128, (SAMPLES, *net.graph.input_shape)).astype(np.int8), None
+
+
+def prove(binary: bytes, net: Net, q: np.ndarray, tensors: dict[int, np.ndarray], foreign: Foreign) -> None:
+    """The C runtime gives the definition's bytes."""
+    with InferenceEngine(binary) as engine:
+        got = engine.predict(q, raw=True)
+    got = got if isinstance(got, tuple) else (got,)
+    if not all(np.array_equal(y, tensors[t]) for y, t in zip(got, net.graph.outputs, strict=True)):
+        raise UserError(
+            f"{foreign.where}: the C runtime does not give the bytes of the definition of int8; nothing was written.\n"
+            "  This is a fault of LiteNet: please report it with the model."
+        )
+
+
+def compare(net: Net, foreign: Foreign, q: np.ndarray, tensors: dict[int, np.ndarray], what: str) -> Steps:
+    """Our int8 beside what the source's runtime gives for the same inputs."""
+    theirs = foreign.input.to_source(nets.real(net, net.graph.input, q)).astype(np.float32)
+    answer = foreign.run(theirs)
+    if answer is None:
+        raise UserError(
+            f"{foreign.where}: nothing here runs a quantised {foreign.kind} model, so that it cannot be proved.\n"
+            "  Install ai-edge-litert (pip install ai-edge-litert) for TFLite, onnxruntime for ONNX."
+        )
+    want, by = answer
+    worst, equal, total = 0.0, 0, 0
+    for port, t, w in zip(foreign.outputs, net.graph.outputs, want, strict=True):
+        gap = apart(port.to_source(nets.real(net, t, tensors[t])), w, net.quants[t].scale)
+        worst, total = max(worst, float(gap.max())) if np.isfinite(gap).all() else float("nan"), total + gap.size
+        equal += int((gap < 0.5).sum())
+    own = None
+    if not worst <= STEP and foreign.given is not None and foreign.given.other is not None:
+        other = foreign.given.other(theirs)
+        if other is not None:
+            scales = [net.quants[t].scale for t in net.graph.outputs]
+            own = max(float(apart(a, b, s).max()) for a, b, s in zip(want, other, scales, strict=True))
+    return Steps(len(q), what, by, worst, equal / total, own)
+
+
+def apart(a: np.ndarray, b: np.ndarray, scale: float) -> np.ndarray:
+    """|a - b| in steps, each sample a row."""
+    return np.abs(a.reshape(len(a), -1).astype(np.float64) - b.reshape(len(b), -1)) / scale
+
+
+def refuse_mismatch(found: Steps, foreign: Foreign) -> None:
+    """Raise UserError unless every output is within one step; or, where the source's own kernels disagree by more on
+    these inputs, within what that explains."""
+    if found.steps <= STEP * max(1.0, found.own or 0.0):
+        return
+    raise UserError(
+        f"{foreign.where}: on {found.what}, an output differs from that of {found.by} by {found.steps:.3g} steps of int8 "
+        "(allowed 1); nothing was written.\n  This is a fault of LiteNet: please report it with the model."
+    )

@@ -209,8 +209,12 @@ REFUSED = {
                 "backwards"),
     "three dimensions": ([("MaxPool", "x", {"kernel_shape": [2, 2, 2]})], (1, 3, 4, 4, 4), {}, "image is expected"),
     "a sum that repeats": ([("GlobalAveragePool", "x"), ("Add", "x n0")], IMAGE, {}, "one of them repeated"),
-    "quantised": ([("QuantizeLinear", "x s z"), ("DequantizeLinear", "n0 s z")], IMAGE,
-                  {"s": np.float32(0.1), "z": np.uint8(3)}, "is a quantised (int8) model"),
+    "quantised": ([("QLinearConv", "x s z w s z s z")], IMAGE,
+                  {"s": np.float32(0.1), "z": np.uint8(3), "w": np.ones((4, 3, 3, 3), np.int8)},
+                  "is a quantised (int8) model: it has QLinearConv; of quantised models those in QDQ form"),
+    "int16": ([("QuantizeLinear", "x s z")], IMAGE, {"s": np.float32(0.1), "z": np.int16(3)}, "it makes int16"),
+    "scales that do not meet": ([("QuantizeLinear", "x s z"), ("DequantizeLinear", "n0 t z"), ("Relu", "n1")], IMAGE,
+                {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.int8(3)}, "another scale or zero point"),
     "nothing from the input": ([("Relu", "c")], IMAGE, {"c": floats(2)}, "does not depend on the input"),
     "a batch": ([("Relu", "x")], (4, 3), {}, "holds a batch of 4; 1 is expected"),
     "dilated pool": ([("MaxPool", "x", {"kernel_shape": [2, 2], "dilations": [2, 2]})], IMAGE, {}, "has dilation"),
@@ -236,7 +240,7 @@ def test_what_cannot_be_taken_is_named(here, name, capsys):
         (["cut.onnx"], "is no ONNX model"),
         (["text.tflite"], "the mark TFL3 is missing"),
         (["cut.tflite"], "damaged or cut off"),
-        (["int8.tflite"], "is a quantised model (int8)"),
+        (["int8.tflite"], "node 'x' (input): its int8 values have 0 scales"),
         (["net.onnx", "--color", "gray"], "--color gray does not go with an input of 3 channels"),
         (["net.onnx", "--mean", "1,2"], "--mean has 2 values; 1 or 3"),
         (["net.onnx", "--std", "0"], "above 0"),
@@ -348,5 +352,7 @@ def test_operators_of_importers_alone_are_no_layers_of_a_blueprint():
     from litenet.trainer.blueprint_layers import TYPES
 
     imported = {name for name, m in OPS.items() if m.OP.imported}
-    assert imported == {"prelu", "mul", "concat", "resize", "pad", "slice", "transpose", "reshape", "unary"}
+    assert imported == {
+        "prelu", "mul", "concat", "resize", "pad", "slice", "transpose", "reshape", "unary", "quantize", "dequantize",
+    }  # fmt: skip
     assert not imported & set(TYPES)

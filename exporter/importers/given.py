@@ -29,9 +29,9 @@ class Scaled:
 
 @dataclass
 class Given:
-    """quants: by tensor of ours, where the source says so. scales (O) float32 of weights and biases (O) int32: by node.
-    where: the source's nodes, by ours, for messages. other: outputs for inputs (N, ...), as Foreign.run's, by other
-    kernels of the source's runtime; None where there are none."""
+    """quants: by tensor of ours, where the source says so. scales (O) or (1) float32 of weights, biases (O) int32: by
+    node. where: the source's nodes, by ours, for messages. other: outputs for inputs (N, ...), as Foreign.run's, by
+    other kernels of the source's runtime; None where there are none."""
 
     quants: dict[int, Quant] = field(default_factory=dict)
     scales: dict[str, np.ndarray] = field(default_factory=dict)
@@ -55,10 +55,7 @@ class Given:
                 place.refuse("its weights are not symmetric int8: they have a zero point", AGAIN)
             if weight.steps.min(initial=0) < SMALLEST:
                 place.refuse(f"a weight of it is -128; {SMALLEST} to 127 is expected", AGAIN)
-            channels = n.attrs.out_features if n.op == "linear" else len(weight.scale)
-            if n.op == "conv2d":
-                channels = n.attrs.out_channels
-            self.scales[n.name] = np.broadcast_to(weight.scale.astype(np.float32), (channels,))
+            self.scales[n.name] = weight.scale.astype(np.float32)
             if bias is not None:
                 self.biases[n.name] = bias.steps.astype(np.int64).reshape(-1)
 

@@ -12,13 +12,14 @@ from litenet.trainer.fuse import fuse_activations
 from litenet.trainer.graph import Graph, Node, Tensor
 from litenet.trainer.int8 import scheme
 from litenet.trainer.int8.net import Net
+from litenet.trainer.int8.ops import FORWARD
 from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant
 from litenet.trainer.ops import OPS, make_attrs
 
 from ..format import Preprocessing
 from ..importers import tidy
 from ..importers.foreign import Foreign
-from ..importers.given import AGAIN, Given
+from ..importers.given import AGAIN, WEIGHTED, Given
 from ..importers.graphs import renamed, used
 from . import graphs
 from .lower import Lowering, Weights, rows_of, shaped
@@ -31,27 +32,31 @@ def net(foreign: Foreign, given: Given, frame: Preprocessing) -> Net:
     if not graph.nodes:
         raise UserError(f"{foreign.where} calculates nothing: its output is its input.")
     graph = graphs.separated(graph)
-    for n in graphs.without_form(graph):
-        _refuse(foreign, given, n, f"our {n.op} has no form in whole numbers")
     quants = spread(graph, quants)
-    for n in graph.nodes:
-        for t in (*n.inputs, n.output):
-            if t not in quants:
-                _refuse(foreign, given, n, f"the source gives no scale for {graph.tensors[t].name!r}")
-    made = Exact(graph, weights, quants, given)
+    floats = {n.name for n in graph.nodes if _is_float(n, given, quants)}
+    graph = graphs.joined(graph, floats)
+    made = Exact(graph, weights, quants, floats, given)
     for n in graph.nodes:
         try:
-            made.add(n, False)
+            made.add(n, n.name in floats)
         except ValueError as error:
             _refuse(foreign, given, n, str(error))
     picture = None
-    if frame.color != "none":
+    if frame.color != "none" and graph.input in made.quants:
         try:
             picture = scheme.picture(frame.mean, frame.std, quants[graph.input])
         except ValueError as error:
-            raise UserError(f"{foreign.where}: {error}.\n  Give --input-range, --mean and --std of its training.") from None
-    done = replace(graph, nodes=tuple(made.nodes), tensors=tuple(made.tensors), params=made.params)
+            text = f"{foreign.where}: {error}.\n  Give --input-range, --mean and --std of its training."
+            raise UserError(text) from None
+    done = replace(graph, nodes=tuple(made.nodes), tensors=tuple(made.tensors), params=made.params,
+                   outputs=tuple(made.own[t] for t in graph.outputs))  # fmt: skip
     return Net(done, made.quants, made.numbers, made.weights, picture)
+
+
+def _is_float(n: Node, given: Given, quants: dict[int, Quant]) -> bool:
+    """Whether the source calculates it in floats: it says no scale of a tensor, or of the weights."""
+    known = all(t in quants for t in (*n.inputs, n.output))
+    return not known or n.op not in FORWARD or (n.op in WEIGHTED and n.name not in given.scales)
 
 
 def _refuse(foreign: Foreign, given: Given, n: Node, why: str) -> NoReturn:
@@ -152,8 +157,8 @@ class Exact(Lowering):
 
     most = scheme.RESCALE
 
-    def __init__(self, graph: Graph, weights: Weights, quants: dict[int, Quant], given: Given):
-        super().__init__(graph, weights, quants, (), {})
+    def __init__(self, graph: Graph, weights: Weights, quants: dict[int, Quant], floats: set[str], given: Given):
+        super().__init__(graph, weights, quants, floats, {})
         self.source = given
 
     def whole(self, node: Node) -> tuple[Weights, Numbers]:
@@ -167,11 +172,20 @@ class Exact(Lowering):
         return arrays, numbers
 
     def layer(self, node: Node, qx: Quant, qy: Quant) -> tuple[Weights, Numbers]:
-        if node.name not in self.source.scales:
-            return super().layer(node, qx, qy)
-        scale, w = self.source.scales[node.name].astype(np.float64), self.given[node.params["weight"]]
-        rows = np.rint(rows_of(node, w) / np.where(scale > 0, scale, 1)[:, None]).astype(np.int64)
-        bias = self.source.biases.get(node.name, np.zeros(len(rows), np.int64))
+        w = self.given[node.params["weight"]]
+        real = rows_of(node, w)
+        scale = self.source.scales[node.name].astype(np.float64)
+        if scale.size not in (1, len(real)):
+            raise ValueError(f"it has {len(real)} output channels, but {scale.size} scales for its weights")
+        scale = np.broadcast_to(scale, (len(real),))
+        steps = real / np.where(scale > 0, scale, 1)[:, None]
+        rows = np.rint(steps).astype(np.int64)
+        if (np.abs(steps - rows) > 1e-3).any():
+            raise ValueError("its weights are no multiples of the scales of its output channels")
+        bias = self.source.biases.get(node.name)
+        if bias is None:
+            shift = self.given[node.params["bias"]] if "bias" in node.params else np.zeros(len(rows))
+            bias = np.rint(shift / (qx.scale * np.where(scale > 0, scale, 1))).astype(np.int64)
         rows, bias, scale = _held(rows, bias, scale, qx.zero)
         ms = [scheme.multiplier(qx.scale * float(s) / qy.scale) for s in scale]
         arrays = {

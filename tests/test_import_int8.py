@@ -157,3 +157,23 @@ def test_what_cannot_be_the_same_is_refused(name, tmp_path, capsys):
     text = error_of(capsys, tmp_path / "net.tflite", "-o", tmp_path / "net.bin")
     assert words in text and "Quantise it again" in text
     assert [p.name for p in tmp_path.iterdir()] == ["net.tflite"]
+
+
+def test_uint8_and_floats_at_the_ends_are_the_same_net(litert, tmp_path):
+    same = {0: np.int8(0), 1: np.int32(1), 2: np.int32(1), 3: np.int8(1), "shape": (1, 4, 6, 4)}
+    q = {"n0": (0.02, 3), "w": (0.01, 0), "b": (2e-4, 0), "n1": (0.05, -128), "n2": (0.08, -100)}
+    constants = {"w": steps(4, 3, 3, 3), "b": np.array([40, -300, 700, 1], np.int32)}
+    found = []
+    for kind, zero in ((tflite_nets.UINT8, 131), (tflite_nets.FLOAT32, None)):
+        ends = {"x": (0.02, zero)} if zero else {}
+        nodes = [("QUANTIZE", "x", {"shape": (1, 4, 6, 3)}), ("CONV_2D", "n0 w b", dict(same)),
+                 ("QUANTIZE", "n1", {"shape": (1, 4, 6, 4)}), ("DEQUANTIZE", "n2", {"shape": (1, 4, 6, 4)})]  # fmt: skip
+        data = tflite_nets.model(nodes, (1, 4, 6, 3), constants, quants=q | ends, kinds={"x": kind, "n3": tflite_nets.FLOAT32})
+        (tmp_path / "net.tflite").write_bytes(data)
+        assert cli.main([str(tmp_path / "net.tflite"), "-o", str(tmp_path / "net.bin")]) == 0
+        with InferenceEngine(tmp_path / "net.bin") as engine:
+            assert [layer.op for layer in engine.layers] == ["conv2d", "activation"]
+            assert engine.input_dtype == "int8"
+            assert engine.metadata["parity"]["steps"] <= imported.STEP
+            found.append(engine.predict(np.full(engine.input_shape, 0.5, np.float32)))
+    assert np.array_equal(*found)

@@ -166,9 +166,12 @@ def test_uint8_and_floats_at_the_ends_are_the_same_net(litert, tmp_path):
     found = []
     for kind, zero in ((tflite_nets.UINT8, 131), (tflite_nets.FLOAT32, None)):
         ends = {"x": (0.02, zero)} if zero else {}
-        nodes = [("QUANTIZE", "x", {"shape": (1, 4, 6, 3)}), ("CONV_2D", "n0 w b", dict(same)),
-                 ("QUANTIZE", "n1", {"shape": (1, 4, 6, 4)}), ("DEQUANTIZE", "n2", {"shape": (1, 4, 6, 4)})]  # fmt: skip
-        data = tflite_nets.model(nodes, (1, 4, 6, 3), constants, quants=q | ends, kinds={"x": kind, "n3": tflite_nets.FLOAT32})
+        nodes = [
+            ("QUANTIZE", "x", {"shape": (1, 4, 6, 3)}), ("CONV_2D", "n0 w b", dict(same)),
+            ("QUANTIZE", "n1", {"shape": (1, 4, 6, 4)}), ("DEQUANTIZE", "n2", {"shape": (1, 4, 6, 4)}),
+        ]  # fmt: skip
+        kinds = {"x": kind, "n3": tflite_nets.FLOAT32}
+        data = tflite_nets.model(nodes, (1, 4, 6, 3), constants, quants=q | ends, kinds=kinds)
         (tmp_path / "net.tflite").write_bytes(data)
         assert cli.main([str(tmp_path / "net.tflite"), "-o", str(tmp_path / "net.bin")]) == 0
         with InferenceEngine(tmp_path / "net.bin") as engine:
@@ -177,3 +180,13 @@ def test_uint8_and_floats_at_the_ends_are_the_same_net(litert, tmp_path):
             assert engine.metadata["parity"]["steps"] <= imported.STEP
             found.append(engine.predict(np.full(engine.input_shape, 0.5, np.float32)))
     assert np.array_equal(*found)
+
+
+def test_given_inputs_decide(litert, tmp_path, capsys):
+    (tmp_path / "net.tflite").write_bytes(net())
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 4, 6, 3), np.float32))
+    given = ["--check", str(tmp_path / "x.npz")]
+    assert cli.main([str(tmp_path / "net.tflite"), "-o", str(tmp_path / "net.bin"), *given]) == 0
+    assert "on 3 inputs of" in capsys.readouterr().out
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        assert engine.metadata["parity"]["samples"] == 3

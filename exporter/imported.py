@@ -14,12 +14,13 @@ import numpy as np
 
 from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
+from litenet.trainer.graph import Graph
 from litenet.trainer.memory import bytes_text
 
 from . import device, format
 from .binary import golden, version_text
 from .importers import READERS, check
-from .importers.foreign import Foreign
+from .importers.foreign import Foreign, shape_text
 from .importers.tidy import tidy
 from .stored import Stored
 
@@ -64,11 +65,16 @@ class Imported:
             yield f"  proved on {one.what}: outputs within {worst:.2g} of their largest value of {one.by}"
 
 
-def read(path: Path, options: Options) -> Imported:
-    """Read, tidy, plan; run the C runtime beside the source, and refuse where they disagree."""
-    foreign = READERS[path.suffix.lower()](path, options.input_shape)
+def read(path: Path, options: Options, foreign: Foreign | None = None) -> Imported:
+    """Read, tidy, plan; run the C runtime beside the source, and refuse where they disagree. foreign: read before."""
+    foreign = foreign or READERS[path.suffix.lower()](path, options.input_shape)
     frame = preprocessing(foreign, options)
     labels = read_labels(options.labels) if options.labels else None
+    if foreign.given is not None:
+        raise UserError(
+            f"{path} is a quantised (int8) model already: it becomes an int8 .bin as it is.\n"
+            "  Leave out --int8 and --fp16; to calibrate anew, or for ONNX, give the float model that it comes from."
+        )
     graph, weights = tidy(foreign.graph, foreign.weights)
     if not graph.nodes:
         raise UserError(f"{path} calculates nothing: its output is its input.")
@@ -78,7 +84,7 @@ def read(path: Path, options: Options) -> Imported:
     if options.check:
         given = check.given(foreign, options.check)
         inputs.append((given, f"{len(given)} inputs of {options.check}"))
-    metadata = _metadata(path, foreign, prepared, labels)
+    metadata = describing(path, foreign, prepared.graph, labels)
     found = Imported(foreign, Stored(graph, weights, frame, metadata), prepared, (), x, frames)
     with refusing(path):
         binary = format.write(found.model(options.half))
@@ -100,7 +106,13 @@ def refusing(path: Path) -> Iterator[None]:
 
 def convert(path: Path, out: Path, options: Options) -> Iterator[str]:
     """Write `out`; yields the lines of the report. Nothing is written before the proof."""
-    found = read(path, options)
+    from . import imported_int8
+
+    foreign = READERS[path.suffix.lower()](path, options.input_shape)
+    if foreign.given is not None and not options.half:
+        yield from imported_int8.convert(path, foreign, foreign.given, out, options)
+        return
+    found = read(path, options, foreign)
     graph, half = found.prepared.graph, options.half
     with refusing(path):
         answers = golden(found.prepared, half, found.x[:1], found.frames) if options.golden else None
@@ -112,7 +124,7 @@ def convert(path: Path, out: Path, options: Options) -> Iterator[str]:
     yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), {'half' if half else 'single'} precision"
     arena = found.prepared.plan.arena_bytes
     yield f"  weights {stored:,} bytes, arena {arena:,} bytes of RAM, {macs:,} MACs an inference"
-    yield f"  {nodes}; input {_shape(graph.input_shape)}" + _preprocessing_text(found.stored.frame)
+    yield f"  {nodes}; input {shape_text(graph.input_shape)}" + preprocessing_text(found.stored.frame)
     yield from found.proofs
 
 
@@ -124,7 +136,7 @@ def preprocessing(foreign: Foreign, options: Options) -> format.Preprocessing:
     shape = foreign.graph.input_shape
     if len(shape) != 3 or shape[2] not in (1, 3):
         raise UserError(
-            f"{foreign.where}: its input is {_shape(shape)}, no picture; --color, --mean, --std, --input-range, "
+            f"{foreign.where}: its input is {shape_text(shape)}, no picture; --color, --mean, --std, --input-range, "
             "--resize and --fit do not apply."
         )
     color = options.color or ("gray" if shape[2] == 1 else "rgb")
@@ -160,13 +172,13 @@ def read_labels(path: Path) -> list[str]:
     return found
 
 
-def _metadata(path: Path, foreign: Foreign, prepared: device.Device, labels: list[str] | None) -> dict[str, Any]:
-    graph = prepared.graph
+def describing(path: Path, foreign: Foreign, graph: Graph, labels: list[str] | None) -> dict[str, Any]:
+    """The metadata of what has been read. graph: as it will be written."""
     shape = graph.output_shape
     if labels is not None and (len(graph.outputs) > 1 or len(labels) != shape[-1] or int(np.prod(shape)) != shape[-1]):
         raise UserError(
             f"--labels has {len(labels)} classes, but the model puts out "
-            + " and ".join(_shape(graph.tensors[t].shape) for t in graph.outputs) + "."
+            + " and ".join(shape_text(graph.tensors[t].shape) for t in graph.outputs) + "."
         )  # fmt: skip
     classes = labels is not None or (len(graph.outputs) == 1 and graph.nodes[-1].op == "softmax")
     found = {
@@ -186,11 +198,7 @@ def _metadata(path: Path, foreign: Foreign, prepared: device.Device, labels: lis
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _shape(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def _preprocessing_text(frame: format.Preprocessing) -> str:
+def preprocessing_text(frame: format.Preprocessing) -> str:
     if frame.color == "none":
         return ""
     return f", a {frame.color} picture, mean {_numbers(frame.mean)}, std {_numbers(frame.std)}"

@@ -14,7 +14,14 @@ import numpy as np
 from litenet.exporter.importers.tflite_node import BUILTIN
 
 CODES = {name: number for number, name in BUILTIN.items()}
-FLOAT32, INT32, INT8 = np.int8(0), np.int8(2), np.int8(9)
+FLOAT32, INT32, UINT8, INT8 = (np.int8(k) for k in (0, 2, 3, 9))
+
+
+class Raw:
+    """A list of numbers of the array's type."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
 
 
 class Writer:
@@ -49,6 +56,10 @@ class Writer:
             self.data[slot : slot + len(raw)] = raw
         elif isinstance(value, dict):
             self.table(value, slot)
+        elif isinstance(value, Raw):
+            self.align(8, 4)
+            self.point(slot)
+            self.data += struct.pack("<I", value.array.size) + value.array.tobytes()
         elif isinstance(value, (str, bytes)):
             raw = value.encode() if isinstance(value, str) else value
             self.align(16, 4)
@@ -80,10 +91,12 @@ OPTIONS = {  # the number of an operator's options in the union BuiltinOptions
 def model(
     nodes: list[tuple[Any, ...]], x: tuple[int, ...], constants: dict[str, Any] | None = None,
     outputs: tuple[str, ...] | None = None, kind: np.int8 = FLOAT32,
+    quants: dict[str, tuple[Any, int] | None] | None = None, kinds: dict[str, np.int8] | None = None,
 ) -> bytes:  # fmt: skip
     """nodes: (operator, inputs, {field of its options: value}); node i puts out n<i>, or n<i>, n<i>_1 where "outputs"
     says so; "shape" is that of its outputs where the interpreter does not work it out, "whole" says they are int32.
-    Inputs are "x", names of constants and nodes, separated by blanks."""
+    Inputs are "x", names of constants and nodes, separated by blanks. quants: (scale, or scales by output channel; zero
+    point) by name, of an int8 model; kinds: types that are others than that."""
     names, tensors, buffers = ["x"], [{0: list(x), 1: kind, 2: np.uint32(0), 3: "x"}], [{}]
     types = {np.dtype("f4"): FLOAT32, np.dtype("i4"): INT32, np.dtype("i1"): INT8, np.dtype("f2"): np.int8(1)}
     for name, value in (constants or {}).items():
@@ -99,7 +112,7 @@ def model(
         for k in range(count):
             made.append(f"n{i}" + (f"_{k}" if k else ""))
             names.append(made[-1])
-            kind_out = INT32 if whole or op in ("SHAPE", "PACK") else FLOAT32
+            kind_out = INT32 if whole or op in ("SHAPE", "PACK") else INT8 if quants else FLOAT32
             tensors.append({0: list(shape or (1,) * len(x)), 1: kind_out, 2: np.uint32(0), 3: made[-1]})
         if op not in codes:
             codes.append(op)
@@ -107,6 +120,13 @@ def model(
         operators.append({0: np.uint32(codes.index(op)), 1: ins, 2: [names.index(m) for m in made],
                           3: np.uint8(OPTIONS[op]) if op in OPTIONS else None,
                           4: options if op in OPTIONS else None})  # fmt: skip
+    for name, other in (kinds or {}).items():
+        tensors[names.index(name)][1] = other
+    for name, pair in (quants or {}).items():
+        if pair is not None:
+            scale = np.atleast_1d(np.asarray(pair[0], np.float32))
+            zero = np.full(scale.size, pair[1], np.int64)
+            tensors[names.index(name)][4] = {2: Raw(scale), 3: Raw(zero), 6: np.int32(0)}
     ends = [names.index(name) for name in outputs or (names[-1],)]
     graph = {0: tensors, 1: [0], 2: ends, 3: operators, 4: "main"}
     known = [{0: np.int8(min(CODES[c], 127)), 2: np.int32(1), 3: np.int32(CODES[c])} for c in codes]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from litenet.trainer.errors import UserError
 from litenet.trainer.graph import Graph
+
+if TYPE_CHECKING:
+    from .given import Given
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Foreign:
     where: str
     run: Callable[[np.ndarray], tuple[list[np.ndarray], str] | None]  # the source's own answers, and by whom; or None
     rounds: bool = False  # the source has int8 weights, and its runtime rounds what it multiplies with them
+    given: Given | None = None  # the whole numbers of a quantised source
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,15 @@ import numpy as np
 
 from litenet.trainer.errors import UserError
 
-from . import layers
+from . import layers, onnx_qdq
 from .builder import NCHW_OF_NHWC, Builder, Value
 from .foreign import MALFORMED, Foreign, Place, Port, shape_text
+from .given import Given, Scaled
 from .onnx_node import OnnxNode
 from .onnx_nodes import HANDLERS, INSTEAD
 from .onnx_patterns import activations_of, layernorms_of, small_constants
 
-QUANTISED = (
-    "QLinear", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize", "ConvInteger", "MatMulInteger", "QGemm",
-)  # fmt: skip
+QUANTISED = ("QLinear", "DynamicQuantize", "ConvInteger", "MatMulInteger", "QGemm")
 
 
 def library() -> Any:
@@ -61,7 +60,8 @@ def load(path: Path) -> Any:
     quantised = sorted({n.op_type for n in model.graph.node if n.op_type.startswith(QUANTISED)})
     if quantised:
         raise UserError(
-            f"{path} is a quantised (int8) model: it has {', '.join(quantised)}; only float models can be imported."
+            f"{path} is a quantised (int8) model: it has {', '.join(quantised)}; of quantised models those in QDQ form "
+            "can be imported.\n  Quantise it with onnxruntime's quantize_static and quant_format=QuantFormat.QDQ."
         )
     return model
 
@@ -103,6 +103,8 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
         **activations_of(graph.node, numbers, opsets),
         **layernorms_of(graph.node, numbers),
     }
+    given = Given() if any(n.op_type == onnx_qdq.QUANTIZE for n in graph.node) else None
+    scaled: dict[str, Scaled] = {}
     needed = _needed(graph, {name: root for name, (root, _) in known.items()})
     for i, proto in enumerate(graph.node):
         if needed.isdisjoint(proto.output):
@@ -113,11 +115,25 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
             env[proto.output[0]] = _recognised(b, env[root], what)
             continue
         node = _node(proto, env, opsets, i, path)
+        first = len(b.nodes)
         try:
+            values = any(isinstance(v, Value) for v in node.inputs)
+            if given is not None and values and node.op in (onnx_qdq.QUANTIZE, onnx_qdq.DEQUANTIZE):
+                b.place = node.place
+                env[proto.output[0]] = onnx_qdq.marked(b, node, given)
+                continue
+            whole = None if values else onnx_qdq.constant(node)
+            if whole is not None:
+                scaled[proto.output[0]], env[proto.output[0]] = whole, onnx_qdq.real(node, whole)
+                continue
             found = _calculate(b, proto, node, opsets)
+            if given is not None:
+                onnx_qdq.remember(given, node, proto.input, b.nodes[first:], scaled)
         except MALFORMED as error:
             node.place.refuse(f"its attributes or constants do not hold together ({error})")
         env.update(zip(proto.output, found, strict=False))
+    if given is not None:
+        given.other = lambda samples: onnx_qdq.other(path.read_bytes(), source.name, samples)
     ports: list[Port] = []
     tensors: list[int] = []
     for out in graph.output:
@@ -130,7 +146,7 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
         tensors.append(tensor)
     return Foreign(
         b.graph(graph.name or path.stem, x.tensor, tensors), b.weights, replace(source, order=order), tuple(ports),
-        "ONNX", str(path), lambda samples: run(model, path.read_bytes(), samples),
+        "ONNX", str(path), lambda samples: run(model, path.read_bytes(), samples), given=given,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@ calculated here; each remaining operator has a function in tflite_nodes.py."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ from litenet.trainer.errors import UserError
 
 from .builder import Builder, Value
 from .foreign import MALFORMED, Foreign, Place, Port, shape_text
+from .given import AGAIN, Given, Scaled, quant
 from .tables import Table, TruncatedError
 from .tflite_node import BUILTIN, CALCULATED, TfliteNode
 from .tflite_nodes import HANDLERS, INSTEAD
 
 TYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 6: "?", 7: "<i2", 9: "i1", 10: "<f8"}
 NAMES = {3: "uint8", 7: "int16", 9: "int8"}
-QUANTISED = ("QUANTIZE", "FAKE_QUANT")
+WHOLE = (3, 9)  # types that can be whole numbers of a quantised model: uint8, int8
+LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # with weights and a bias
 
 
 def read(path: Path, input_shape: tuple[int, ...] | None = None) -> Foreign:
@@ -52,19 +55,33 @@ def _read(path: Path, data: bytes, input_shape: tuple[int, ...] | None) -> Forei
         constant = _constant(t, buffers)
         if constant is not None:
             env[i] = constant
-    _refuse_quantised(path, tensors, graph, codes, set(env))
-    rounded = any(t.whole(1, "b") in NAMES for i, t in enumerate(tensors) if i in env)
+    given = Given() if _quantised(path, tensors, graph, codes, set(env)) else None
+    rounded = given is None and any(t.whole(1, "b") in NAMES for i, t in enumerate(tensors) if i in env)
     source = _input(path, tensors[graph.ints(1)[0]], input_shape)
     x = b.input(source.shape, source.order)
     env[graph.ints(1)[0]] = x
+    if given is not None:
+        b.place = Place(str(path), source.name, "input")
+        _mark(b, given, x, tensors[graph.ints(1)[0]])
     for i, op in enumerate(graph.tables(3)):
         node = _node(path, op, codes, tensors, env, i)
-        b.place = node.place
+        b.place, first = node.place, len(b.nodes)
+        constants = [_scaled(tensors[k], buffers) if k >= 0 else None for k in op.ints(1)] if given else []
         try:
+            if given is not None and node.op in LAYERS:
+                node = replace(node, inputs=_real(node, constants))
             found = _calculate(b, node)
+            if given is not None:
+                found = [
+                    _mark(b, given, v, tensors[k]) if isinstance(v, Value) else v
+                    for k, v in zip(op.ints(2), found, strict=False)
+                ]
+                _remember(given, node, b.nodes[first:], constants)
         except MALFORMED as error:
             node.place.refuse(f"its options or constants do not hold together ({error})")
         env.update(zip(op.ints(2), found, strict=False))
+    if given is not None:
+        given.other = lambda samples: (run(path, source.shape, samples, True) or (None,))[0]
     ports: list[Port] = []
     outs: list[int] = []
     for k in graph.ints(2):
@@ -79,7 +96,7 @@ def _read(path: Path, data: bytes, input_shape: tuple[int, ...] | None) -> Forei
         outs.append(out)
     return Foreign(
         b.graph(path.stem, x.tensor, outs), b.weights, source, tuple(ports), "TFLite", str(path),
-        lambda samples: run(path, source.shape, samples), rounded,
+        lambda samples: run(path, source.shape, samples), rounded, given,
     )  # fmt: skip
 
 
@@ -88,17 +105,61 @@ def _code(t: Table) -> str:
     return t.string(1) if number == 32 else BUILTIN.get(number, f"builtin operator {number}")
 
 
-def _refuse_quantised(path: Path, tensors: list[Table], graph: Table, codes: list[str], constants: set[int]) -> None:
-    """Weights may be int8 where all that is calculated is float: they are turned into floats."""
+def _quantised(path: Path, tensors: list[Table], graph: Table, codes: list[str], constants: set[int]) -> bool:
+    """Whether it calculates in whole numbers. Weights alone may be int8 where all that is calculated is float: they
+    are turned into floats."""
     used = {k for op in graph.tables(3) for k in (*op.ints(1), *op.ints(2)) if k not in constants}
-    kinds = {NAMES[t.whole(1, "b")] for i, t in enumerate(tensors) if i in used and t.whole(1, "b") in NAMES}
-    ops = {codes[op.whole(0, "I")] for op in graph.tables(3)} & set(QUANTISED)
-    if kinds or ops:
-        what = ", ".join(sorted(kinds | ops))
-        raise UserError(f"{path} is a quantised model ({what}); only float models can be imported.")
+    kinds = {t.whole(1, "b") for i, t in enumerate(tensors) if i in used}
+    if "FAKE_QUANT" in {codes[op.whole(0, "I")] for op in graph.tables(3)} or 7 in kinds:
+        what = NAMES[7] if 7 in kinds else "FAKE_QUANT"
+        raise UserError(f"{path} is a quantised model ({what}); float and int8 models can be imported.")
+    return not kinds.isdisjoint(WHOLE)
 
 
-def _constant(t: Table, buffers: list[Table]) -> np.ndarray | None:
+def _mark(b: Builder, given: Given, v: Value, t: Table) -> Value:
+    """The value with the scale and zero point of the source's tensor; floats and shapes have none."""
+    kind = t.whole(1, "b")
+    if kind not in WHOLE:
+        return v
+    q = t.table(4)
+    scale = q.array(2, "<f4") if q is not None else np.zeros(0)
+    zero = q.array(3, "<i8") if q is not None else np.zeros(0)
+    if scale.size != 1 or zero.size > 1:
+        b.place.refuse(f"its {NAMES[kind]} values have {scale.size} scales; one is expected", AGAIN)
+    return given.mark(b, v, quant(b.place, float(scale[0]), int(zero.sum()), kind == 3))
+
+
+def _scaled(t: Table, buffers: list[Table]) -> Scaled | None:
+    """A constant as it stands in the file; None for what is calculated."""
+    steps, q = _steps(t, buffers), t.table(4)
+    if steps is None or q is None or not q.array(2, "<f4").size:
+        return None
+    return Scaled(steps, q.array(2, "<f4"), q.array(3, "<i8"))
+
+
+def _real(node: TfliteNode, constants: list[Scaled | None]) -> list[Any]:
+    """The inputs of a layer, its bias in real numbers too."""
+    bias = constants[2] if len(constants) > 2 else None
+    if bias is None or bias.steps.dtype.kind != "i":
+        return node.inputs
+    return [*node.inputs[:2], (bias.steps * bias.scale.astype(np.float64)).astype(np.float32)]
+
+
+def _remember(given: Given, node: TfliteNode, made: list[Any], constants: list[Scaled | None]) -> None:
+    given.where.update({n.name: node.place for n in made})
+    if node.op not in LAYERS:
+        return
+    weight = constants[1] if len(constants) > 1 else None
+    if weight is None:
+        node.place.refuse("its weights are no constant with a scale", AGAIN)
+    bias = constants[2] if len(constants) > 2 else None
+    if bias is None and len(node.inputs) > 2 and node.inputs[2] is not None:
+        node.place.refuse("its bias has no scale", AGAIN)
+    given.layer(node.place, made, weight, bias)
+
+
+def _steps(t: Table, buffers: list[Table]) -> np.ndarray | None:
+    """A constant in the file's numbers."""
     kind, shape = t.whole(1, "b"), t.ints(0)
     number = t.whole(2, "I")
     if kind not in TYPES or number >= len(buffers):
@@ -109,7 +170,14 @@ def _constant(t: Table, buffers: list[Table]) -> np.ndarray | None:
         return None
     if len(data) != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
         raise TruncatedError
-    found = np.frombuffer(data, dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _constant(t: Table, buffers: list[Table]) -> np.ndarray | None:
+    """A constant in real numbers, or in whole ones where it has no scale."""
+    found, kind, shape = _steps(t, buffers), t.whole(1, "b"), t.ints(0)
+    if found is None:
+        return None
     quantised = t.table(4)
     scale = quantised.array(2, "<f4") if quantised is not None and kind in NAMES else np.zeros(0)
     if quantised is not None and scale.size:
@@ -119,14 +187,14 @@ def _constant(t: Table, buffers: list[Table]) -> np.ndarray | None:
         along = [-1 if k == axis else 1 for k in range(len(shape))] if scale.size > 1 else [1] * len(shape)
         steps = found.astype(np.float64) - (zero.reshape(along) if zero.size == scale.size else 0)
         return (steps * scale.astype(np.float64).reshape(along)).astype(np.float32)
-    return found.astype(np.float32) if dtype.kind == "f" else found
+    return found.astype(np.float32) if found.dtype.kind == "f" else found
 
 
 def _input(path: Path, t: Table, wanted: tuple[int, ...] | None) -> Port:
     name, shape = t.string(3), t.ints(0)
     signature = t.ints(7) or shape
-    if t.whole(1, "b") != 0:
-        raise UserError(f"{path}: its input {name} is not of float32; only float models can be imported.")
+    if t.whole(1, "b") not in (0, *WHOLE):
+        raise UserError(f"{path}: its input {name} is not of float32 or int8; only such models can be imported.")
     if wanted is not None:
         if len(shape) != len(wanted) + 1 or any(s not in (-1, w) for s, w in zip(signature[1:], wanted, strict=True)):
             raise UserError(
@@ -185,22 +253,50 @@ def interpreter() -> tuple[Any, str] | None:
         return None
 
 
-def run(path: Path, shape: tuple[int, ...], samples: np.ndarray) -> tuple[list[np.ndarray], str] | None:
-    """The source's own outputs for samples (N, ...), one at a time; None where nothing is installed that runs it."""
+def run(
+    path: Path, shape: tuple[int, ...], samples: np.ndarray, plain: bool = False
+) -> tuple[list[np.ndarray], str] | None:
+    """The source's own outputs for samples (N, ...), one at a time; None where nothing is installed that runs it.
+    plain: by the kernels of the interpreter itself, as on chips, not by XNNPACK's."""
     found = interpreter()
     if found is None:
         return None
+    more: dict[str, Any] = {}
+    if plain:
+        if found[1] != "LiteRT":
+            return None
+        from ai_edge_litert.interpreter import OpResolverType
+
+        more["experimental_op_resolver_type"] = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     try:
-        net = found[0](model_path=str(path), num_threads=1)
+        net = found[0](model_path=str(path), num_threads=1, **more)
         net.resize_tensor_input(net.get_input_details()[0]["index"], list(shape))
         net.allocate_tensors()
     except (RuntimeError, ValueError):  # it does not take the model
         return None
-    at, outs = net.get_input_details()[0]["index"], [d["index"] for d in net.get_output_details()]
+    at, outs = net.get_input_details()[0], net.get_output_details()
     rows: list[list[np.ndarray]] = [[] for _ in outs]
     for x in samples:
-        net.set_tensor(at, x[None])
+        net.set_tensor(at["index"], _entering(x[None], at))
         net.invoke()
         for row, out in zip(rows, outs, strict=True):
-            row.append(np.array(net.get_tensor(out), np.float32)[None])
+            row.append(_leaving(net.get_tensor(out["index"]), out)[None])
     return [np.concatenate(row) for row in rows], found[1]
+
+
+def _entering(x: np.ndarray, port: dict[str, Any]) -> np.ndarray:
+    """Real numbers in the type that the source takes."""
+    kind = np.dtype(port["dtype"])
+    if kind.kind == "f":
+        return x
+    scale, zero = port["quantization"]
+    ends = np.iinfo(kind)
+    return np.clip(np.rint(x.astype(np.float64) / scale) + zero, ends.min, ends.max).astype(kind)
+
+
+def _leaving(y: np.ndarray, port: dict[str, Any]) -> np.ndarray:
+    """The real numbers that it gives."""
+    if np.dtype(port["dtype"]).kind == "f":
+        return np.array(y, np.float32)
+    scale, zero = port["quantization"]
+    return ((y.astype(np.float64) - zero) * scale).astype(np.float32)

@@ -195,6 +195,11 @@ def same(b: Builder, n: TfliteNode) -> Value:
     return n.value()
 
 
+def whole(b: Builder, n: TfliteNode) -> Value:
+    """at most another scale; in quantised models"""
+    return n.value()
+
+
 # ---- rows and shapes
 
 
@@ -306,7 +311,8 @@ HANDLERS: dict[str, Callable[[Builder, TfliteNode], Any]] = {
     "RELU": simple, "RELU6": simple, "RELU_N1_TO_1": relu_n1, "TANH": simple, "LOGISTIC": simple,
     "HARD_SWISH": simple, "GELU": gelu, "LEAKY_RELU": leaky_relu, "PRELU": prelu,
     "ADD": add, "SUB": sub, "MUL": mul, "DIV": div, "NEG": function, "EXP": function, "SQRT": function,
-    "RSQRT": function, "SQUARE": function, "MAXIMUM": extreme, "MINIMUM": extreme, "CAST": same, "SOFTMAX": softmax,
+    "RSQRT": function, "SQUARE": function, "MAXIMUM": extreme, "MINIMUM": extreme, "CAST": same,
+    "QUANTIZE": whole, "DEQUANTIZE": whole, "SOFTMAX": softmax,
     "RESHAPE": reshape, "SQUEEZE": squeeze, "EXPAND_DIMS": expand_dims, "TRANSPOSE": transpose,
     "CONCATENATION": concat, "SPLIT": split, "SPLIT_V": split, "SLICE": slice_, "STRIDED_SLICE": strided_slice,
     "PAD": pad, "PADV2": pad, "RESIZE_BILINEAR": resize, "RESIZE_NEAREST_NEIGHBOR": resize,

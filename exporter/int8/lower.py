@@ -78,6 +78,8 @@ def lower(
 class Lowering:
     """Builds the net node by node. `whole` alone also serves training, which has a new set of weights each step."""
 
+    most = scheme.SHORT  # largest factor of a sum of two
+
     def __init__(self, graph, weights, quants, floats, corrections):
         self.graph, self.given, self.wanted, self.corrections = graph, weights, quants, corrections
         self.tensors: list[Tensor] = list(graph.tensors)
@@ -143,7 +145,7 @@ class Lowering:
             return {}, Numbers(border=qx[0].nearest(a.value))
         ratios = [q.scale / qy.scale for q in qx]
         if node.op in ("add", "concat"):
-            (m1, m2), _, shift = scheme.rescaling(ratios, most=scheme.SHORT)
+            (m1, m2), _, shift = scheme.rescaling(ratios, most=self.most)
             lo, hi = scheme.bounds(a.activation, qy)
             return {}, Numbers(lo, hi, shift, m1=m1, m2=m2)
         if node.op == "mul":

@@ -1,0 +1,68 @@
+"""What a quantised source says of its whole numbers, gathered while its nodes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from litenet.trainer.graph import Node
+from litenet.trainer.int8.scheme import Quant
+
+from .builder import Builder, Value
+from .foreign import Place
+
+WEIGHTED = ("conv2d", "depthwise_conv2d", "linear")
+SMALLEST = -127  # of a weight
+AGAIN = "Quantise it again with symmetric int8 weights, or import its float form with --int8."
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A constant as the source has it: whole numbers, scales (one, or one for each output channel), zero points."""
+
+    steps: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+
+
+@dataclass
+class Given:
+    """quants: by tensor of ours, where the source says so. scales (O) or (1) float32 of weights, biases (O) int32: by
+    node. where: the source's nodes, by ours, for messages. other: outputs for inputs (N, ...), as Foreign.run's, by
+    other kernels of the source's runtime; None where there are none."""
+
+    quants: dict[int, Quant] = field(default_factory=dict)
+    scales: dict[str, np.ndarray] = field(default_factory=dict)
+    biases: dict[str, np.ndarray] = field(default_factory=dict)
+    where: dict[str, Place] = field(default_factory=dict)
+    other: Callable[[np.ndarray], list[np.ndarray] | None] | None = None
+
+    def mark(self, b: Builder, v: Value, q: Quant) -> Value:
+        """v in whole numbers of scale and zero point q; an operator that changes them where it has others already."""
+        if self.quants.get(v.tensor, q) != q:
+            v = replace(v, tensor=b.node("activation", [v.tensor], {"activation": "none"}))
+        self.quants[v.tensor] = q
+        return v
+
+    def layer(self, place: Place, made: Iterable[Node], weight: Scaled, bias: Scaled | None) -> None:
+        """Remember the whole numbers of the one of these nodes that has weights."""
+        for n in made:
+            if n.op not in WEIGHTED:
+                continue
+            if weight.zero.any() or weight.steps.dtype != np.int8:
+                place.refuse("its weights are not symmetric int8: they have a zero point", AGAIN)
+            if weight.steps.min(initial=0) < SMALLEST:
+                place.refuse(f"a weight of it is -128; {SMALLEST} to 127 is expected", AGAIN)
+            self.scales[n.name] = weight.scale.astype(np.float32)
+            if bias is not None:
+                self.biases[n.name] = bias.steps.astype(np.int64).reshape(-1)
+
+
+def quant(place: Place, scale: float, zero: int, unsigned: bool) -> Quant:
+    """As ours, which is signed: uint8 are 128 less."""
+    try:
+        return Quant(float(np.float32(scale)), int(zero) - 128 * unsigned)
+    except ValueError as error:
+        place.refuse(f"its whole numbers have {error}", AGAIN)

@@ -1,0 +1,210 @@
+"""A quantised model of others as a net of ours: its own scales, weights and biases, not one of them chosen anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+import numpy as np
+
+from litenet.trainer.errors import UserError
+from litenet.trainer.fuse import fuse_activations
+from litenet.trainer.graph import Graph, Node, Tensor
+from litenet.trainer.int8 import scheme
+from litenet.trainer.int8.net import Net
+from litenet.trainer.int8.ops import FORWARD
+from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant
+from litenet.trainer.ops import OPS, make_attrs
+
+from ..format import Preprocessing
+from ..importers import tidy
+from ..importers.foreign import Foreign
+from ..importers.given import AGAIN, WEIGHTED, Given
+from ..importers.graphs import renamed, used
+from . import graphs
+from .lower import Lowering, Weights, rows_of, shaped
+
+
+def net(foreign: Foreign, given: Given, frame: Preprocessing) -> Net:
+    """The whole numbers of the source. Raises UserError, which names the node, where ours cannot be the same."""
+    graph, quants = kept(foreign.graph, spread(foreign.graph, given.quants))
+    graph, weights = tidied(graph, foreign.weights, quants)
+    if not graph.nodes:
+        raise UserError(f"{foreign.where} calculates nothing: its output is its input.")
+    graph = graphs.separated(graph)
+    quants = spread(graph, quants)
+    floats = {n.name for n in graph.nodes if _is_float(n, given, quants)}
+    graph = graphs.joined(graph, floats)
+    made = Exact(graph, weights, quants, floats, given)
+    for n in graph.nodes:
+        try:
+            made.add(n, n.name in floats)
+        except ValueError as error:
+            _refuse(foreign, given, n, str(error))
+    picture = None
+    if frame.color != "none" and graph.input in made.quants:
+        try:
+            picture = scheme.picture(frame.mean, frame.std, quants[graph.input])
+        except ValueError as error:
+            text = f"{foreign.where}: {error}.\n  Give --input-range, --mean and --std of its training."
+            raise UserError(text) from None
+    done = replace(graph, nodes=tuple(made.nodes), tensors=tuple(made.tensors), params=made.params,
+                   outputs=tuple(made.own[t] for t in graph.outputs))  # fmt: skip
+    return Net(done, made.quants, made.numbers, made.weights, picture)
+
+
+def _is_float(n: Node, given: Given, quants: dict[int, Quant]) -> bool:
+    """Whether the source calculates it in floats: it says no scale of a tensor, or of the weights."""
+    known = all(t in quants for t in (*n.inputs, n.output))
+    return not known or n.op not in FORWARD or (n.op in WEIGHTED and n.name not in given.scales)
+
+
+def _refuse(foreign: Foreign, given: Given, n: Node, why: str) -> NoReturn:
+    place = given.where.get(n.name)
+    if place is not None:
+        place.refuse(why, AGAIN)
+    raise UserError(f"{foreign.where}: node {n.name!r} ({n.op}): {why}.\n  {AGAIN}")
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def tidied(graph: Graph, weights: Weights, quants: dict[int, Quant]) -> tuple[Graph, Weights]:
+    """The passes of an import that change neither weights nor a tensor with a scale."""
+    passes = [used, tidy.reshapes, tidy.transposes, tidy.pads]
+    if not any(n.op == "activation" and n.output in graph.outputs and not _same(n, quants) for n in graph.nodes):
+        passes.append(tidy.ends)
+    for _ in range(20 + len(graph.nodes)):
+        before = graph.nodes
+        for one in passes:
+            graph, weights = one(graph, weights)
+        graph = bounded(graph, quants)
+        if before == graph.nodes:
+            break
+    graph, weights = used(graph, weights)
+    return tidy.in_order(graph), weights
+
+
+def _same(n: Node, quants: dict[int, Quant]) -> bool:
+    """Whether it reads and writes the same whole numbers, as far as is known."""
+    x, y = quants.get(n.inputs[0]), quants.get(n.output)
+    return x is None or y is None or x == y
+
+
+def bounded(graph: Graph, quants: dict[int, Quant]) -> Graph:
+    """relu and relu6 become bounds of the operator before, and what does nothing goes; but where an activation reads
+    and writes different whole numbers, it is a table of its own."""
+    instead = {
+        n.output: n.inputs[0]
+        for n in graph.nodes
+        if n.op == "activation" and n.attrs.activation == "none" and n.output not in graph.outputs
+        and quants.get(n.inputs[0]) == quants.get(n.output)
+    }  # fmt: skip
+    nodes = tuple(n for n in graph.nodes if n.output not in instead)
+    graph = renamed(replace(graph, nodes=nodes), instead)
+    apart = [n.inputs[0] for n in graph.nodes if n.op == "activation" and not _same(n, quants)]
+    done = fuse_activations(replace(graph, outputs=(*graph.outputs, *apart)), frozenset(graphs.BOUNDED))
+    return replace(done, outputs=graph.outputs)
+
+
+def _keeps(n: Node) -> bool:
+    return n.op in graphs.KEEPING or (n.op == "activation" and n.attrs.activation == "none")
+
+
+def spread(graph: Graph, known: dict[int, Quant]) -> dict[int, Quant]:
+    """The scales that follow: of what only moves values that of its neighbour; a softmax has one of its own."""
+    quants = dict(known)
+    readers = {t: graph.consumers(t) for t in (graph.input, *(n.output for n in graph.nodes))}
+    found: dict[int, Quant] = {-1: PROBABILITIES}
+    while found:
+        found = {}
+        for n in graph.nodes:
+            t, x = n.output, n.inputs[0]
+            if n.op == "softmax" and t not in quants:
+                found[t] = PROBABILITIES
+            elif _keeps(n) and x in quants and t not in quants:
+                found[t] = quants[x]
+            elif _keeps(n) and t in quants and x not in quants and readers[x] == [n]:
+                found[x] = quants[t]
+            elif n.op == "concat" and t in quants:
+                found.update({k: quants[t] for k in n.inputs if k not in quants and readers[k] == [n]})
+        quants.update(found)
+    return quants
+
+
+def kept(graph: Graph, quants: dict[int, Quant]) -> tuple[Graph, dict[int, Quant]]:
+    """Pools and moves keep their input's whole numbers, and a softmax has its own: where the source says otherwise, an
+    operator behind changes them."""
+    quants, tensors, nodes = dict(quants), list(graph.tensors), []
+    for n in graph.nodes:
+        own = PROBABILITIES if n.op == "softmax" else quants.get(n.inputs[0]) if n.op in graphs.KEEPING else None
+        if own is None or own == quants.get(n.output, own):
+            nodes.append(n)
+            continue
+        tensors.append(Tensor(f"{tensors[n.output].name}.own", tensors[n.output].shape))
+        quants[len(tensors) - 1] = own
+        none = make_attrs(OPS["activation"].OP, {"activation": "none"})
+        nodes.append(replace(n, output=len(tensors) - 1))
+        nodes.append(Node(f"{n.name}.scale", "activation", none, (len(tensors) - 1,), n.output, {}, n.layer))
+    return replace(graph, nodes=tuple(nodes), tensors=tuple(tensors)), quants
+
+
+# ---------------------------------------------------------------- its numbers
+
+
+class Exact(Lowering):
+    """Layers with the source's own weights and biases; factors of sums as fine as they can be."""
+
+    most = scheme.RESCALE
+
+    def __init__(self, graph: Graph, weights: Weights, quants: dict[int, Quant], floats: set[str], given: Given):
+        super().__init__(graph, weights, quants, floats, {})
+        self.source = given
+
+    def whole(self, node: Node) -> tuple[Weights, Numbers]:
+        """A mean with its input's scale: sources round halves away from zero, which behind a relu, whose zero point is
+        the lowest, is down for all means below the middle; ours rounds up, unless the factor is a trifle smaller."""
+        arrays, numbers = super().whole(node)
+        q = self.wanted[node.inputs[0]]
+        if node.op == "global_avg_pool" and q == self.wanted[node.output] and q.zero == scheme.LO:
+            H, W, _ = self.graph.tensors[node.inputs[0]].shape
+            numbers = replace(numbers, m1=numbers.m1 - (1 < H * W <= 1024))
+        return arrays, numbers
+
+    def layer(self, node: Node, qx: Quant, qy: Quant) -> tuple[Weights, Numbers]:
+        w = self.given[node.params["weight"]]
+        real = rows_of(node, w)
+        scale = self.source.scales[node.name].astype(np.float64)
+        if scale.size not in (1, len(real)):
+            raise ValueError(f"it has {len(real)} output channels, but {scale.size} scales for its weights")
+        scale = np.broadcast_to(scale, (len(real),))
+        steps = real / np.where(scale > 0, scale, 1)[:, None]
+        rows = np.rint(steps).astype(np.int64)
+        if (np.abs(steps - rows) > 1e-3).any():
+            raise ValueError("its weights are no multiples of the scales of its output channels")
+        bias = self.source.biases.get(node.name)
+        if bias is None:
+            shift = self.given[node.params["bias"]] if "bias" in node.params else np.zeros(len(rows))
+            bias = np.rint(shift / (qx.scale * np.where(scale > 0, scale, 1))).astype(np.int64)
+        rows, bias, scale = _held(rows, bias, scale, qx.zero)
+        ms = [scheme.multiplier(qx.scale * float(s) / qy.scale) for s in scale]
+        arrays = {
+            "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),
+            "multiplier": np.array(ms, np.int32),
+        }  # fmt: skip
+        return arrays, Numbers(*scheme.bounds(node.attrs.activation, qy))
+
+
+def _held(rows: np.ndarray, bias: np.ndarray, scale: np.ndarray, zero: int) -> tuple[np.ndarray, ...]:
+    """(rows (O,K), B (O), scale (O)) whose sums stay below 2^30. A channel whose bias alone is near that, most likely
+    one without weights, gets a coarser scale: what its weights can add is then far below a step of the output."""
+    rows, bias, scale = rows.copy(), bias.copy(), scale.copy()
+    while True:
+        B = bias - zero * rows.sum(1)
+        large = np.abs(B) + 128 * np.abs(rows).sum(1) >= scheme.SUM
+        if not large.any():
+            return rows, B, scale
+        if (large & (np.abs(bias) < scheme.SUM // 4)).any():
+            raise ValueError(f"{rows.shape[1]} weights a channel: their sum could pass 2^30")
+        rows[large], bias[large] = np.rint(rows[large] / 2), np.rint(bias[large] / 2)
+        scale[large] *= 2

@@ -2,8 +2,7 @@
 
 What counts is the signal-to-noise ratio of the net's scores in decibels: 10 log10 (sum of squares of the float scores /
 sum of squares of the differences). Scores are what a last softmax reads, else the outputs. All is counted in
-multiplications, not seconds, so that the same samples give the same file each time on
-one machine.
+multiplications, not seconds, so that the same samples give the same file each time on one machine.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def model(data: bytes) -> None:
         data = data[:16] + struct.pack("<I", zlib.crc32(data[128:])) + data[20:]
         data = data[:12] + struct.pack("<I", zlib.crc32(data[:12] + bytes(4) + data[16:128])) + data[16:]
     engine = InferenceEngine(data, kernels="portable")
-    if engine._in > 1 << 16 or engine._out > 1 << 16 or engine.info["macs"] > 1 << 22:
+    if engine._in_bytes > 1 << 18 or engine._words > 1 << 16 or engine.info["macs"] > 1 << 22:
         return
     json.dumps(engine.info, default=str)
     y = engine.predict(np.zeros(engine.input_shape, np.float32))

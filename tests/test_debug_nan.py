@@ -393,7 +393,7 @@ def test_the_command_ends_with_1_six_lines_and_a_report(here, capsys):
     assert "--debug-nan keeps a copy of 256 bytes beside the arena\n" in log
     assert f"end: {lines[0][len('edge-train: ') :]}\n" in log
     assert sorted(path.name for path in (here / "run").iterdir()) == [
-        "config.json", "environment.json", "log.txt", "nan.json"]  # fmt: skip
+        ".lock", "config.json", "environment.json", "log.txt", "nan.json"]  # fmt: skip
 
 
 class Card(ShimDevice):

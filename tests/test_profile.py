@@ -365,7 +365,7 @@ def test_profile_only_trains_nothing(here, capsys):  # noqa: F811
         assert len(capsys.readouterr().out.splitlines()) == 1
     assert sorted(p.name for p in (here / "runs").iterdir()) == ["small-profile"]
     assert sorted(p.name for p in (here / "runs" / "small-profile").iterdir()) == [
-        "config.json", "profile.html", "profile.json"]  # fmt: skip
+        ".lock", "config.json", "profile.html", "profile.json"]  # fmt: skip
     assert "small" in read((here / "runs" / "small-profile" / "profile.html").read_text()).texts
 
 

@@ -2,6 +2,7 @@
 #if !defined(_WIN32)
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
+#define _DARWIN_C_SOURCE /* on macOS, for the nanoseconds of st_mtimespec */
 #endif
 
 #include "litenet_file.h"

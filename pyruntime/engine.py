@@ -107,7 +107,8 @@ class InferenceEngine:
         self.input_dtype = DTYPES[tensors[0].dtype]  # "float32" or "int8"
         self.output_dtypes = [DTYPES[t.dtype] for t in given]
         self._steps = [(t.scale, t.zero_point) for t in given]
-        self._plain = len(outputs) == 1 and {self.input_dtype, *self.output_dtypes} == {"float32"}
+        self._taken = np.dtype(self.input_dtype)
+        self._given = np.dtype(self.output_dtypes[0]) if len(outputs) == 1 else None  # None: several
         self._in, self._in_bytes = lib.ln_input_elements(self._model), lib.ln_input_bytes(self._model)
         self._words = -(-lib.ln_output_bytes(self._model) // 4)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
@@ -125,14 +126,14 @@ class InferenceEngine:
         come as the float32 they stand for, or with `raw` as they are.
         ModelError where x holds NaN or infinity.
         """
-        if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32 and self._plain:
+        if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is self._taken and self._given:
             try:
-                given = from_buffer(FLOATS, x)
+                given = from_buffer(BYTES, x)
             except (ValueError, BufferError):  # not in one piece
-                return self.predict(np.ascontiguousarray(x))
-            y = np.empty(self.output_shape, FLOAT32)
-            self._run(given, from_buffer(FLOATS, y))
-            return y
+                return self.predict(np.ascontiguousarray(x), raw)
+            y = np.empty(self.output_shape, self._given)
+            self._run(given, from_buffer(BYTES, y))
+            return y if raw or self._given is FLOAT32 else _real(y, *self._steps[0])
         return self._answers(self._as_input(x), raw)
 
     def _answers(self, x: np.ndarray, raw: bool) -> Any:

@@ -129,10 +129,9 @@ def test_a_binding_shows_python_one_symbol_and_no_other(wheels, platform, tmp_pa
 
 
 @pytest.mark.parametrize("platform", PROMISES)
-def test_a_binding_with_all_instruction_sets_is_under_450_kilobytes(wheels, platform, tmp_path):
-    """clang, which builds the wheels, makes larger code than gcc, whose library is held under 400."""
+def test_a_binding_with_all_instruction_sets_is_under_400_kilobytes(wheels, platform, tmp_path):
     size = unpacked(wheels["litenet", platform], tmp_path).stat().st_size
-    assert 50 * KILOBYTE < size < 450 * KILOBYTE
+    assert 50 * KILOBYTE < size < 400 * KILOBYTE
 
 
 @pytest.mark.parametrize("platform", PROMISES)

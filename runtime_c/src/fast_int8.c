@@ -46,8 +46,8 @@ static void copy(int8_t *to, const int8_t *from, size_t n)
 static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *from, int8_t z, size_t n)
 {
     const int product = q->product.O > 0; /* else the frame is one of plain int8 */
-    int16_t *wide = (int16_t *)frame + at;
-    int8_t *narrow = (int8_t *)frame + at;
+    int16_t *wide = q->wide ? (int16_t *)frame + at : NULL;
+    int8_t *narrow = q->wide ? NULL : (int8_t *)frame + at;
     if (from && product) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
     else if (from) copy(narrow, from, n);
     else if (q->wide)

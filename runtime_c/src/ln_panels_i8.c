@@ -1,5 +1,7 @@
 #include "ln_panels_i8.h"
 
+#ifndef LN_WITHOUT_I8
+
 enum { QUAD = 4 }; /* values of k whose weights stand together */
 
 /* sum[m][j] += x[m][k..k+n) times the weights of these, for the `width` columns of a panel; sum has rows of LN_PANEL. */
@@ -39,3 +41,5 @@ void ln_panels_i8_run(const ln_panels_i8 *p, const uint8_t *w, ln_fetch fetch, v
         w += ln_panel_i8_bytes(width, K);
     }
 }
+
+#endif

@@ -12,6 +12,7 @@ from litenet.exporter.cli import main as edge_export
 from litenet.pyruntime import InferenceEngine, answers
 from litenet.pyruntime.cli import main as edge_infer
 from litenet.trainer import checkpoint, unknown
+from litenet.trainer.cli import main as edge_train
 
 
 def outputs(n=400, classes=5, seed=0, scale=3.0):
@@ -161,6 +162,19 @@ def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax
     assert edge_infer(["run.bin", strange, "--guess", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["label"] == guesses[0]["label"] and "unknown" not in row
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_checkpoint_and_bin_are_as_sure_as_the_temperature_makes_them(here, capsys, softmax):  # noqa: F811
+    trained(here, softmax=softmax)
+    assert abs(checkpoint.load(here / "run" / "best.npz").meta["unknown"]["temperature"] - 1) > 0.01
+    found = []
+    for model in (["run"], ["run.bin", "--data", "many.npz"]):
+        capsys.readouterr()
+        assert edge_train(["evaluate", *model, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    for key in ("log_loss", "ece", "confidence"):
+        assert abs(found[0][key] - found[1][key]) <= 1e-4, key
 
 
 def test_the_answer_is_the_one_the_fit_would_give(here):  # noqa: F811

@@ -5,7 +5,7 @@ import json
 import cv2
 import numpy as np
 import pytest
-from test_edge_train import changed, here, train  # noqa: F401 (here is a fixture)
+from runs import changed, train
 from test_loop import pictures
 
 from litenet.exporter.cli import main as edge_export
@@ -134,7 +134,7 @@ def pictures_of(folder, name, image):
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax):  # noqa: F811
+def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax):
     trained(here, softmax=softmax)
     out = capsys.readouterr().out
     assert "unknown (" in out and "of 150 held-out samples" in out and "of 9 test samples" in out
@@ -165,7 +165,7 @@ def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_checkpoint_and_bin_are_as_sure_as_the_temperature_makes_them(here, capsys, softmax):  # noqa: F811
+def test_checkpoint_and_bin_are_as_sure_as_the_temperature_makes_them(here, capsys, softmax):
     trained(here, softmax=softmax)
     assert abs(checkpoint.load(here / "run" / "best.npz").meta["unknown"]["temperature"] - 1) > 0.01
     found = []
@@ -177,7 +177,7 @@ def test_checkpoint_and_bin_are_as_sure_as_the_temperature_makes_them(here, caps
         assert abs(found[0][key] - found[1][key]) <= 1e-4, key
 
 
-def test_the_answer_is_the_one_the_fit_would_give(here):  # noqa: F811
+def test_the_answer_is_the_one_the_fit_would_give(here):
     trained(here, "--unknown", 0.2)
     data, kept = np.load("many.npz"), checkpoint.load(here / "run" / "best.npz").meta["unknown"]
     with InferenceEngine("run.bin") as engine:
@@ -194,7 +194,7 @@ def test_the_answer_is_the_one_the_fit_would_give(here):  # noqa: F811
     ("more", "said"),
     [(("--unknown", 0), ""), (("--validation-split", 0), ""), (("--fraction", 1), "3 samples held out, 50 are needed")],
 )
-def test_without_enough_to_fit_on_the_net_always_answers(here, capsys, more, said):  # noqa: F811
+def test_without_enough_to_fit_on_the_net_always_answers(here, capsys, more, said):
     data = "pictures.npz"
     assert train("--out", "run", "--epochs", 1, *more, data=data) == 0
     assert "unknown" not in capsys.readouterr().out

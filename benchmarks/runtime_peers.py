@@ -35,6 +35,7 @@ from litenet.pyruntime import InferenceEngine
 NETS = ["mnist_mlp", "mnist_cnn", "litenet_cifar", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar",
         "resnet18_224", "mbv1_025_96", "dscnn_kws", "mbv2_224", zoo_bins.FACENET]  # fmt: skip
 ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
+NEAR = 1e-4  # share of the largest output that rounding may make
 WHAT = ("load", "first", "warm", "best")
 clock = time.perf_counter  # --cpu: time.thread_time
 
@@ -146,7 +147,11 @@ def main() -> None:
     for what in WHAT:
         print(f"\n{table(what, figures, [k.name for k in kinds])}")
     differs = [(v, k, net) for net, made in figures.items() for k, v in made["differs"].items()]
-    print("\nOutputs differ from ours by at most {:.1e} of the largest ({}, {}).".format(*max(differs)))
+    near = [found for found in differs if found[0] <= NEAR]
+    print("\nOutputs differ from ours by at most {:.1e} of the largest ({}, {}).".format(*max(near)))
+    for v, k, net in differs:
+        if not v <= NEAR:
+            print(f"But those of {k} for {net} differ by {v:.1e}: it does not calculate the same.")
 
 
 if __name__ == "__main__":

@@ -109,6 +109,21 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return _mm512_set1_epi32(two);
 }
 
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    return _mm512_slli_epi32(s, 7);
+}
+
+#define PRODUCTS 64
+#define WINO_PRODUCTS 32
+#define WIDE 16
+#define WIDE_LOAD(p) _mm256_cvtepi8_epi16(pixel(p))
+#define SUMS 16
+#define WINO_MOST 16
+#define WINO_TILES(T) T(4) T(8) T(12) T(16)
+#define PAIR(p) _mm512_set1_epi32(word_at((const int8_t *)(p)))
+#define ADD_PAIRS(s, w, x) _mm512_dpwssd_epi32(s, x, _mm512_loadu_si512(w))
+
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()
 #define INT8 ln_int8_vnni

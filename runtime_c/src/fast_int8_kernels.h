@@ -22,6 +22,8 @@
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
 
+#include "ln_int8.h"
+
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
     MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
@@ -284,6 +286,6 @@ static void copy8(const int8_t *x, void *y, size_t n)
 #endif
 
 const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
-                      add8, most8, sum8, copy8};
+                      add8, most8, enter8, sum8, copy8};
 
 #endif

@@ -117,6 +117,8 @@ typedef struct ln_int8 {
                 ln_quantum q);
     /* y[i] = max(y[i], x[i]) */
     void (*most)(const int8_t *x, int8_t *y, size_t n);
+    /* as ln_fast.enter */
+    void (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
     /* sum[i] += x[i] */
     void (*sum)(const int8_t *x, int32_t *sum, size_t n);
     /* x as products read it */

@@ -310,7 +310,9 @@ static void build(ln_builder *b)
     const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
     ln_plan *made = ln_plan_take(b, sizeof counting);
     if (made == NULL) made = &counting;
+    const ln_int8 *kernels = ln_int8_for(b->kernels);
     made->head.run = ln_fast_run;
+    made->head.enter = kernels ? kernels->enter : NULL;
     made->kernels = b->kernels;
     made->pool = b->pool;
     made->step = ln_plan_take(b, list);

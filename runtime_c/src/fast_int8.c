@@ -45,14 +45,13 @@ static void copy(int8_t *to, const int8_t *from, size_t n)
 /* n numbers from `from`, or where that is NULL of value z, to number `at` of the frame */
 static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *from, int8_t z, size_t n)
 {
-    const int product = q->product.O > 0; /* else the frame is one of plain int8 */
     int16_t *wide = q->wide ? (int16_t *)frame + at : NULL;
     int8_t *narrow = q->wide ? NULL : (int8_t *)frame + at;
-    if (from && product) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
+    if (from && !q->as_is) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
     else if (from) copy(narrow, from, n);
     else if (q->wide)
         for (size_t k = 0; k < n; k++) wide[k] = z;
-    else fill(narrow, product && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
+    else fill(narrow, !q->as_is && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
 }
 
 static const void *framed(const ln_step *s, const ln_work *work, const int8_t *x)

@@ -20,6 +20,7 @@ typedef struct ln_int8_step {
     size_t group_weights, group_biases; /* of products with groups: prepared numbers from one to the next */
     size_t line, slack;  /* numbers of a line of the frame, and behind the last one */
     uint32_t wide;       /* the frame's numbers are int16_t */
+    uint32_t as_is;      /* 1: the frame's numbers are those of x, else they are as products read them */
     uint32_t framed;     /* 1: x is copied into a frame, which is s->framed */
 } ln_int8_step;
 

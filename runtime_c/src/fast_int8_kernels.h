@@ -12,8 +12,8 @@
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
- *     put16, put_vector    sums of 16 channels, in memory or in one vector, to bytes
- *     dw_pair, dw_sums ... of the depthwise kernel, see there
+ *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
  *     PRODUCTS_ONLY        defined where all but the products are another set's
@@ -21,8 +21,6 @@
  * Sums are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
-
-#include "ln_int8.h"
 
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
@@ -44,8 +42,21 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
 {
     va s[MOST_ROWS * 4];
 
+#if OUTS == 16
+    pv of[4];
+    if (sums == NULL) {
+        UNROLL
+        for (int j = 0; j < V; j++) {
+            const uint8_t *from = put + j * p->stored;
+            of[j] = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < R * V; i++) s[i] = sums ? ZERO : of[i % V].bias;
+#else
     UNROLL
     for (int i = 0; i < R * V; i++) s[i] = ZERO;
+#endif
     for (const size_t *span = t->span; span != t->span_end; span++) {
         const size_t end = *span + t->n;
         size_t k = *span;
@@ -72,19 +83,18 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
     }
 #if OUTS == 16
     if (sums == NULL) {
-        UNROLL
-        for (int j = 0; j < V; j++, y += LN_PANEL) {
-            const uint8_t *from = put + j * p->stored;
-            const pv first = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
-            if (p->pool && R % 4 == 0) {
+        if (p->pool && R % 4 == 0) {
+            UNROLL
+            for (int m = 0; m + 3 < R; m += 4) {
                 UNROLL
-                for (int m = 0; m + 3 < R; m += 4)
-                    put_vector(most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
-                                       most_of(s[(m + 2) * V + j], s[(m + 3) * V + j])), &first, p->q, y + m / 4 * p->y_step);
-            } else {
-                UNROLL
-                for (int m = 0; m < R; m++) put_vector(s[m * V + j], &first, p->q, y + m * p->y_step);
+                for (int j = 0; j < V; j++)
+                    s[m * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                           most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
+                put_vectors(s + m * V, of, p->q, y + m / 4 * p->y_step, V);
             }
+        } else {
+            UNROLL
+            for (int m = 0; m < R; m++) put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
         }
         return;
     }
@@ -285,7 +295,11 @@ static void copy8(const int8_t *x, void *y, size_t n)
 #endif
 #endif
 
-const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
+#ifndef DEPTHWISE_LIFTS
+#define DEPTHWISE_LIFTS 0
+#endif
+
+const ln_int8 INT8 = {INT8_NAME, LIFTS, DEPTHWISE_LIFTS, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
                       add8, most8, enter8, sum8, copy8};
 
 #endif

@@ -1,5 +1,6 @@
 /* What takes no product of a matrix, in int8: depthwise convolutions, sums, pools. Part of fast_int8_kernels.h. */
 
+#ifndef OWN_DEPTHWISE
 /* ---- depthwise: taps go in pairs, whose bytes stand side by side, so that one instruction multiplies and adds both */
 
 /* The weights of each pair of taps; behind the last one come zeros. */
@@ -87,6 +88,7 @@ SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
                                                  live);
     }
 }
+#endif
 
 /* ---- the rest */
 

@@ -214,11 +214,13 @@ static void plan_depthwise(ln_step *s, ln_int8_step *q)
     const ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
-    const int copied = g.top > 0 || g.left > 0 || down > g.H || right > g.W || g.C % LN_PANEL;
+    const int edges = g.top > 0 || g.left > 0 || down > g.H || right > g.W;
+    const int copied = edges || g.C % LN_PANEL || q->kernels->depthwise_lifts;
     const size_t C = (size_t)g.C, line = (size_t)(copied ? right : g.W) * C;
     ln_depthwise8 *d = &q->depthwise;
 
     if (g.kh * g.kw > LN_BYTE_TAPS || (copied && !frame(s, q, &g, down, right, 0, LN_PANEL))) return;
+    q->as_is = !q->kernels->depthwise_lifts;
     d->C = (uint32_t)g.C;
     d->Ho = (uint32_t)g.Ho;
     d->Wo = (uint32_t)g.Wo;

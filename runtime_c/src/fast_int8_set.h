@@ -3,7 +3,7 @@
 #ifndef LN_FAST_INT8_SET_H
 #define LN_FAST_INT8_SET_H
 
-#include "ln_internal.h"
+#include "ln_int8.h"
 #include "ln_panels.h"
 #include "ln_shapes.h"
 
@@ -99,6 +99,7 @@ static inline size_t ln_wino8_scratch(const ln_wino8 *p) /* bytes, a multiple of
 typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
+    uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
     uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
     uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
     uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */

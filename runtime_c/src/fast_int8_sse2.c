@@ -131,6 +131,36 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{v, v, v, v}};
 }
 
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    UNROLL
+    for (int i = 0; i < 4; i++) s.part[i] = _mm_slli_epi32(s.part[i], 7);
+    return s;
+}
+
+INLINE __m128i eight_words(const int8_t *p)
+{
+    const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return upper(_mm_unpacklo_epi8(b, b));
+}
+
+INLINE int32_t two_at(const int16_t *p)
+{
+    int32_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+#define PRODUCTS 8
+#define WINO_PRODUCTS 8
+#define WIDE 8
+#define WIDE_LOAD(p) eight_words(p)
+#define SUMS 4
+#define WINO_MOST 2
+#define WINO_TILES(T) T(2)
+#define PAIR(p) _mm_set1_epi32(two_at(p))
+#define ADD_PAIRS(s, w, x) _mm_add_epi32(s, _mm_madd_epi16(x, four_at(w)))
+
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()
 #define INT8 ln_int8_sse2

@@ -110,6 +110,13 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{v, v, v, v}};
 }
 
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_shl(s.part[i], 7);
+    return s;
+}
+
+#define PRODUCTS 8
 #define DW_PIXEL v128_t
 #define DW_NONE ZERO
 #define INT8 ln_int8_wasm

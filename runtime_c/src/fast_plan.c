@@ -59,7 +59,7 @@ static uint64_t wino_cycles(const ln_builder *b, const ln_wino *w)
     return cycles_of(b, tiles * points * (weights + TRANSFORM * (uint64_t)(w->C + w->O)), points * weights);
 }
 
-static int wino_suits(const ln_window *g, uint32_t O, int32_t groups)
+int ln_plan_wino_suits(const ln_window *g, uint32_t O, int32_t groups)
 {
     return g->kh == 3 && g->kw == 3 && g->sh == 1 && g->sw == 1 && g->dh == 1 && g->dw == 1 && groups == 1
         && g->C % LN_PANEL == 0 && O % LN_PANEL == 0;
@@ -172,7 +172,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
     }
     s->run = ln_step_product;
     s->algorithm = pool ? "direct, pooled" : "direct";
-    if (!wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
+    if (!ln_plan_wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
 
     uint32_t m = 0;
     uint64_t least = direct_cycles(b, s);
@@ -310,7 +310,9 @@ static void build(ln_builder *b)
     const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
     ln_plan *made = ln_plan_take(b, sizeof counting);
     if (made == NULL) made = &counting;
+    const ln_int8 *kernels = ln_int8_for(b->kernels);
     made->head.run = ln_fast_run;
+    made->head.enter = kernels ? kernels->enter : NULL;
     made->kernels = b->kernels;
     made->pool = b->pool;
     made->step = ln_plan_take(b, list);
@@ -336,7 +338,7 @@ uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
     if (c.op.id != LN_OP_CONV2D || ln_touches_i8(&c)) return 0;
     ln_conv2d_decode(c.op.attrs, &a);
     const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
-    if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;
+    if (!ln_plan_wino_suits(&g, c.out.dims[2], a.groups)) return 0;
     return 1u << LN_DIRECT | 1u << LN_WINOGRAD_2 | 1u << LN_WINOGRAD_4;
 }
 

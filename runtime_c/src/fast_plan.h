@@ -31,6 +31,9 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s);
 /* Into how many parts a step is cut. */
 uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s);
 
+/* Can Winograd's algorithm do this convolution, of O outputs? */
+int ln_plan_wino_suits(const ln_window *g, uint32_t O, int32_t groups);
+
 /* Do these floats share memory? */
 int ln_plan_overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats);
 

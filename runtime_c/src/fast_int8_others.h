@@ -141,26 +141,10 @@ SHARED void most8(const int8_t *x, int8_t *y, size_t n)
 /* y[i] = clamp(z + x[i] inverse), rounded as ln_rounded does */
 SHARED void enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 {
-    typedef float v16f __attribute__((vector_size(64)));
     const ln_quant all = {-128, 127, 0, 0, 0, 0};
+    const ln_quantum q = {z, -128, 127};
     size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const v16i none = {0}, half = none + 0x3F000000, sign = none + (int32_t)(-0x7FFFFFFF - 1);
-        const v16i most = none + 512;
-        const v16f above = __builtin_convertvector(most, v16f);
-        v16f t;
-        GET(t, x + i);
-        t *= inverse;
-        v16i r = (v16i)t & (t == t);
-        r = (r & ((v16f)r >= -above)) | ((v16i)-above & ((v16f)r < -above));
-        r = (r & ((v16f)r <= above)) | ((v16i)above & ((v16f)r > above));
-        r = __builtin_convertvector((v16f)r + (v16f)((r & sign) | half), v16i) + z;
-        const v16i low = none - 128, high = none + 127;
-        LARGER(r, low);
-        r = (r & (r < high)) | (high & ~(r < high));
-        const v16b b = __builtin_convertvector(r, v16b);
-        PUT(y + i, b);
-    }
+    for (; i + 16 <= n; i += 16) shift16(dw_rounded(x + i, inverse), 0, 0, q, y + i);
     for (; i < n; i++) y[i] = ln_held(&all, z, ln_rounded(x[i] * inverse));
 }
 

@@ -131,6 +131,20 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{v, v, v, v}};
 }
 
+/* ln_rounded of x[i] inverse, 16 times */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const __m128 sign = _mm_set1_ps(-0.0f), half = _mm_set1_ps(0.5f), most = _mm_set1_ps(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 4; i++) {
+        const __m128 product = _mm_mul_ps(_mm_loadu_ps(x + 4 * i), _mm_set1_ps(inverse));
+        const __m128 t = _mm_min_ps(most, _mm_max_ps(_mm_set1_ps(-512.0f), product));
+        const __m128 moved = _mm_add_ps(t, _mm_or_ps(_mm_and_ps(t, sign), half));
+        s.part[i] = _mm_cvttps_epi32(_mm_and_ps(moved, _mm_cmpord_ps(t, t)));
+    }
+    return s;
+}
+
 INLINE dw_sums dw_times128(dw_sums s)
 {
     UNROLL
@@ -138,28 +152,7 @@ INLINE dw_sums dw_times128(dw_sums s)
     return s;
 }
 
-INLINE __m128i eight_words(const int8_t *p)
-{
-    const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)p);
-    return upper(_mm_unpacklo_epi8(b, b));
-}
-
-INLINE int32_t two_at(const int16_t *p)
-{
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
 #define PRODUCTS 8
-#define WINO_PRODUCTS 8
-#define WIDE 8
-#define WIDE_LOAD(p) eight_words(p)
-#define SUMS 4
-#define WINO_MOST 2
-#define WINO_TILES(T) T(2)
-#define PAIR(p) _mm_set1_epi32(two_at(p))
-#define ADD_PAIRS(s, w, x) _mm_add_epi32(s, _mm_madd_epi16(x, four_at(w)))
 
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()

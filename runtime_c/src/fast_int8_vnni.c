@@ -136,6 +136,17 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return _mm512_set1_epi32(two);
 }
 
+/* ln_rounded of x[i] inverse, 16 times */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const __m512 product = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse));
+    const __m512 t = _mm512_min_ps(_mm512_set1_ps(512.0f), _mm512_max_ps(_mm512_set1_ps(-512.0f), product));
+    const __m512i sign = _mm512_set1_epi32(-0x7FFFFFFF - 1), half = _mm512_set1_epi32(0x3F000000);
+    const __m512i away = _mm512_or_si512(_mm512_and_si512(_mm512_castps_si512(t), sign), half);
+    const __m512 moved = _mm512_add_ps(t, _mm512_castsi512_ps(away));
+    return _mm512_maskz_cvttps_epi32(_mm512_cmp_ps_mask(t, t, _CMP_ORD_Q), moved);
+}
+
 INLINE dw_sums dw_times128(dw_sums s)
 {
     return _mm512_slli_epi32(s, 7);

@@ -34,14 +34,16 @@ def header(data: bytes, folder: Path, name: str = "net") -> Path:
     return folder / f"{name}.h"
 
 
-def build(machine: str, model: Path, room: int = 0) -> Path:
-    """The image of one of MACHINES, or "host"; skips where a compiler is missing."""
+def build(machine: str, model: Path, room: int = 0, plain: bool = False) -> Path:
+    """The image of one of MACHINES, or "host"; skips where a compiler is missing. plain: without the kernels for the
+    processor's short vectors."""
     compiler = "cc" if machine == "host" else "arm-none-eabi-gcc"
     if shutil.which(compiler) is None or shutil.which("make") is None:
         pytest.skip(f"{compiler} or make is not installed")
-    out = model.parent / f"{machine}-{room}"
+    out = model.parent / f"{machine}-{room}{'-plain' if plain else ''}"
     where = EXAMPLES / ("host_sim" if machine == "host" else "qemu_cortex_m")
     given = [f"MODEL={model}", f"BUILD={out}", *([f"ROOM={room}"] if room else [])]
+    given += ["PLAIN=1"] if plain else []
     given += [f"MACHINE={machine}"] if machine != "host" else []
     done = subprocess.run(["make", "-s", "-j2", "-C", str(where), *given], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

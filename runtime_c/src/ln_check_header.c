@@ -19,7 +19,7 @@ ln_status ln_check_header_shape(ln_model *m, uint32_t i, uint32_t dtype_at, uint
 /* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
 static ln_status check_multipliers(ln_model *m, uint32_t channels)
 {
-    enum { MULTIPLIER_END = 1 << 22, OFFSET_END = 1 << 30 };
+    const int32_t MULTIPLIER_END = (int32_t)1 << 22, OFFSET_END = (int32_t)1 << 30; /* an int may have 16 bits */
     const uint8_t *b = m->bin;
 
     for (uint32_t at = 100; at < 124; at += 4) {

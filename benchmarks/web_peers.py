@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import zoo_bins
-from runtime_peers import to_onnx
+from to_onnx import to_onnx
 from to_tflite import to_tflite
 
 from litenet.exporter import device, format

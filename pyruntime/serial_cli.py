@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ImageError, ModelError
+from .pipes import while_read
 from .serial_link import BAUD, Link, SerialError, open_port
 
 EPILOG = """\
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 1: the board, the port or a file was at fault, or answers differ; 2: the command was bad."""
     args = parser().parse_args(argv)
     try:
-        return COMMANDS[args.command](args)
+        return while_read(lambda: COMMANDS[args.command](args))
     except (SerialError, ModelError, ImageError) as error:
         print(f"edge-serial: {error}", file=sys.stderr)
         return 1

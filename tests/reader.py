@@ -356,7 +356,7 @@ def check_shapes(f: File, op: Operator) -> None:
         refuse_unless(not op.i8 or op.name != "softmax" or x[-1] < 1 << 15, "softmax")
         refuse_unless(all(f.tensors[k].shape == x for k in op.inputs), op.name)
     refuse_unless(op.name == "linear" or y == want, f"{op.name} gives {y}")
-    size = int8.weights_bytes(op.name, *sizes) if op.i8 else values * (2 if op.half else 4)
+    size = int8.weights_bytes(op.name, *sizes, len(op.weights)) if op.i8 else values * (2 if op.half else 4)
     refuse_unless(len(op.weights) == size, f"{op.name} has {len(op.weights)} bytes of weights")
 
 
@@ -394,9 +394,10 @@ def _read_golden(g: bytes, f: File) -> None:
     refuse_unless(len(g) >= 16 + 4 * N, "golden section too short")
     version, G, ops, kind = struct.unpack_from("<IIIB", g)
     refuse_unless(version == 1 and G >= 1 and ops == N and not any(g[13:16]), "golden header")
-    refuse_unless(kind == 0 or (kind == 1 and f.codes[2] != 0), "kind of golden inputs")
+    known = kind == 0 or (kind == 1 and f.codes[2] != 0) or (kind == 2 and f.tensors[0].i8)
+    refuse_unless(known, "kind of golden inputs")
     outputs = [(t.type, t.size) for t in f.tensors if t.flags == 2]
-    x = (f.tensors[0].type if kind == 0 else "u1", f.tensors[0].size)
+    x = [(f.tensors[0].type, f.tensors[0].size), ("u1", f.tensors[0].size), ("<u4", 1)][kind]
     each = sum(-(-n * np.dtype(code).itemsize // 4) * 4 for code, n in (x, *outputs))
     refuse_unless(len(g) == 16 + 4 * N + G * (each + 8 * N), "golden size")
     f.crcs = struct.unpack_from(f"<{N}I", g, 16)
@@ -414,6 +415,9 @@ def _read_golden(g: bytes, f: File) -> None:
             sums.append(u32(g, at) if grade == "exact" else np.frombuffer(g, "<f4", 2, at))
             refuse_unless(u32(g, at + 4) == 0 if grade == "exact" else np.isfinite(sums[-1]).all(), "golden sums")
             at += 8
+        if kind == 2:
+            v = np.array(int8.made(int(values[0][0]), f.tensors[0].size))
+            values[0] = v.astype(np.uint8) if f.codes[2] else (v - 128).astype(np.int8)
         f.golden.append((values[0], values[1:], sums))
 
 

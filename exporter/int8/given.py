@@ -161,6 +161,13 @@ class Exact(Lowering):
         super().__init__(graph, weights, quants, floats, {})
         self.source = given
 
+    def add(self, node: Node, is_float: bool) -> None:
+        """What the source calculates in floats and rounds to whole numbers is so rounded for all readers."""
+        super().add(node, is_float)
+        if is_float and node.output in self.source.quants:
+            self.reads(node.output, True)
+            self.own[node.output] = self.other.pop(node.output)
+
     def whole(self, node: Node) -> tuple[Weights, Numbers]:
         """A mean with its input's scale: sources round halves away from zero, which behind a relu, whose zero point is
         the lowest, is down for all means below the middle; ours rounds up, unless the factor is a trifle smaller."""

@@ -153,6 +153,7 @@ typedef struct ln_golden {
     uint64_t inputs;
     int bytes;              /* 1: a byte an input value, of frames or of int8; 0: float32 */
     int frames;             /* 1: inputs are frames */
+    int made;               /* 1: a seed stands where the values of an input would */
 } ln_golden;
 
 void ln_golden_shape(const ln_model *m, ln_golden *g); /* m->golden_bytes must be at least 16 */

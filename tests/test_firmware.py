@@ -45,6 +45,7 @@ def verified(image, machine, net, samples, capsys):
     with firmware.running(machine, elf) as port:
         status = main(["verify", port, str(model), "--samples", str(samples), "--exact", "--wait", "2"])
     out = capsys.readouterr().out
+    print(f"{machine} {net}: {out}")
     assert status == 0, out
     assert re.search(rf"{samples} samples \(\d golden\): {samples} the same bit for bit;", out), out
 

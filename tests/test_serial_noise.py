@@ -41,8 +41,8 @@ def test_noise_loses_no_answer_and_gives_no_wrong_one(board, machine, requests):
     image, model = board(machine)
     engine, answers, asked = InferenceEngine(model, kernels="portable"), 0, [0]
     with firmware.running(machine, image) as port, noisy(port, 1, EVERY, first=1500) as line:
-        with Link(open_port(line.name), line.name, wait=0.05) as link:
-            device, ask = Device(link), link.ask
+        with Link(open_port(line.name), line.name, wait=2.0) as link:  # an emulator takes its time to start
+            device, ask, link.wait = Device(link), link.ask, 0.05
 
             def counted(*args, **more):
                 asked[0] += 1

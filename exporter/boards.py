@@ -109,6 +109,7 @@ def check(key: str, data: bytes, golden: bool = False) -> Iterator[str]:
     board = BOARDS[key]
     found = cost(board, data, golden)
     if found is None:
+        _refuse(key, board, data, *_without_code(board, data, golden), at_least=" at least")
         raise UserError(
             f"--board {key}: nothing is known of the runtime's code on {board.cpu} with these operators; "
             f"install {chip_code.CPUS[board.cpu][0]}, with which it is measured."
@@ -131,27 +132,37 @@ def check(key: str, data: bytes, golden: bool = False) -> Iterator[str]:
             f"  time about {1e3 * found.cycles / board.hertz:,.3g} ms: {found.cycles:,} instructions as counted under "
             "emulation, taken as one cycle each; a chip that waits for its flash is slower"
         )
-    _refuse(key, board, data, found)
+    _refuse(key, board, data, found.flash, found.ram)
 
 
-def _refuse(key: str, board: Board, data: bytes, found: Cost) -> None:
-    if found.ram <= board.ram and found.flash <= board.flash:
+def _without_code(board: Board, data: bytes, golden: bool) -> tuple[int, int]:
+    """Flash and RAM of the model alone."""
+    program, model = records.read(data), len(records.stripped(data, golden))
+    ram = program.arena_bytes + program.input_bytes + program.output_bytes
+    return model, ram + (0 if board.data_flash else model)
+
+
+def _refuse(key: str, board: Board, data: bytes, flash: int, ram: int, at_least: str = "") -> None:
+    """UserError, naming the layer, where so many bytes are more than there are."""
+    if ram <= board.ram and flash <= board.flash:
         return
     program = records.read(data)
     with InferenceEngine(data) as engine:
         names = [layer.name for layer in engine.layers]
-    if found.ram > board.ram:
-        fixed = found.ram - found.arena
-        op = max(range(len(names)), key=program.alive)
-        raise UserError(
-            f"--board {key}: the model needs {found.ram:,} bytes of RAM, {found.ram - board.ram:,} more than there "
-            f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, {fixed:,} besides.\n"
-            "  Smaller pictures, fewer channels there or a larger stride before it would help."
-        )
-    if found.flash > board.flash:
+    needs = f"--board {key}: the model needs{at_least}"
+    if flash > board.flash:
         op = max(range(len(names)), key=lambda i: program.ops[i].weights_bytes)
+        whole = all(records.TYPE_NAMES[o.weight_dtype] == "I8" for o in program.ops if o.weights_bytes)
+        smaller = "A" if whole else "--int8 quarters weights, --fp16 halves them; a"
         raise UserError(
-            f"--board {key}: the model needs {found.flash:,} bytes of flash, {found.flash - board.flash:,} more than "
+            f"{needs} {flash:,} bytes of flash, {flash - board.flash:,} more than "
             f"there are; layer {names[op]!r} has {program.ops[op].weights_bytes:,} bytes of weights.\n"
-            "  --fp16 halves weights; a smaller layer there would help."
+            f"  {smaller} smaller layer there would help."
         )
+    op = max(range(len(names)), key=program.alive)
+    raise UserError(
+        f"{needs} {ram:,} bytes of RAM, {ram - board.ram:,} more than there "
+        f"are; most is in use at layer {names[op]!r}: {program.alive(op):,} bytes of arena, "
+        f"{ram - program.arena_bytes:,} besides.\n"
+        "  Smaller pictures, fewer channels there or a larger stride before it would help."
+    )

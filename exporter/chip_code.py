@@ -1,17 +1,20 @@
 """How much code and stack the runtime takes on a chip: compiled for it, with just the operators a model needs.
 
     python -m litenet.exporter.chip_code      # measure again for every compiler that is here; writes chip_code.json
+    python -m litenet.exporter.chip_code cortex-m4f     # or for these processors
 
 Code is what a linker keeps of the runtime and of what it calls in the compiler's own library, built with FLAGS. The
 stack is the longest path of calls from ln_open and ln_run: what each function takes, from the compiler, along the
 calls in the linked program. There is no recursion; calls through pointers are listed in INDIRECT.
 
 Without a compiler the table chip_code.json, made by one, is added up: symbols that several operators share count once,
-those that grow with the number of operators grow by what each added.
+those that grow with the number of operators grow by what each added. A model with tensors of both types has the larger of
+what either form takes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -31,6 +34,7 @@ TABLE = Path(__file__).with_name("chip_code.json")
 FLAGS = (
     "-Os", "-std=c99", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections", "-DLN_SMALL", "-DLN_TERSE",
 )  # fmt: skip
+FORMS = ("F32", "I8")  # types of tensors: a runtime has one or both
 ARM = "-mthumb"
 CPUS: dict[str, tuple[str, ...]] = {  # compiler and the flags that name the processor
     "cortex-m0": ("arm-none-eabi-gcc", "-mcpu=cortex-m0", ARM),
@@ -93,29 +97,45 @@ def has_compiler(cpu: str) -> bool:
 def from_table(cpu: str, needs: Sequence[str]) -> Code | None:
     """Added up from chip_code.json: within a few percent of what a compiler gives."""
     table = json.loads(TABLE.read_text(encoding="utf-8")).get(cpu)
-    if table is None or any(need not in table["needs"] for need in needs):
+    if table is None:
         return None
-    base: dict[str, int] = dict(table["base"]["symbols"])
-    total, stack = dict(base), table["base"]["stack"]
-    for need in needs:
-        found = table["needs"][need]
-        for name, size in found["symbols"].items():
-            total[name] = total.get(name, 0) + size - base[name] if name in base else max(total.get(name, 0), size)
-        stack = max(stack, found["stack"])
-    return Code(sum(total.values()), stack, table["base"]["model"], False, _by_op(total, needs))
+    total: dict[str, int] = {}
+    stack = 0
+    for form in [form for form in FORMS if form in needs]:
+        base, rows = table[form]["base"], table[form]["needs"]
+        mine = [need for need in needs if need in rows]
+        added, deepest = _added_up(base, [rows[need] for need in mine])
+        total = {name: max(total.get(name, 0), added.get(name, 0)) for name in total | added}
+        stack = max(stack, deepest)
+    known = {need for form in FORMS if form in needs for need in table[form]["needs"]}
+    if not known.issuperset(needs):
+        return None
+    return Code(sum(total.values()), stack, table["model"], False, _by_op(total, needs))
+
+
+def _added_up(base: dict, rows: list[dict]) -> tuple[dict[str, int], int]:
+    """Symbols and stack of a runtime with what these rows bring."""
+    ground: dict[str, int] = base["symbols"]
+    total, stack = dict(ground), base["stack"]
+    for row in rows:
+        for name, size in row["symbols"].items():
+            total[name] = total.get(name, 0) + size - ground[name] if name in ground else max(total.get(name, 0), size)
+        stack = max(stack, row["stack"])
+    return total, stack
 
 
 def _by_op(symbols: dict[str, int], needs: Sequence[str]) -> dict[str, int]:
     names = {need.lower() for need in needs if need.lower() in OPS}
     return {
-        op: sum(size for name, size in symbols.items() if re.match(rf"ln_{op}_(check|run|decode|macs)", name))
+        op: sum(size for name, size in symbols.items() if re.match(rf"ln_{op}_(check|run|i8_run|decode|macs)", name))
         for op in sorted(names)
     }
 
 
 @cache
-def link(cpu: str, needs: tuple[str, ...]) -> Linked:
-    """Compile and link the runtime with just these."""
+def link(cpu: str, needs: tuple[str, ...], made: Path | None = None) -> Linked:
+    """Compile and link the runtime with just these. made: a folder of objects to take those from, and add those to, whose
+    text is the same."""
     compiler, *flags = CPUS[cpu]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -132,7 +152,11 @@ def link(cpu: str, needs: tuple[str, ...]) -> Linked:
         objects = []
         for source in sources:
             out = work / f"{source.stem}.o"
-            _run([*common, "-fstack-usage", "-c", str(source), "-o", str(out)])
+            if made is not None:
+                text = _run([*common, "-E", "-P", str(source)])
+                out = made / f"{source.stem}-{cpu}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.o"
+            if not out.exists():
+                _run([*common, "-fstack-usage", "-c", str(source), "-o", str(out)])
             objects.append(str(out))
         _run([*common, "-c", str(work / "size.c"), "-o", str(work / "size.o")])
         elf = work / "runtime.elf"
@@ -142,7 +166,7 @@ def link(cpu: str, needs: tuple[str, ...]) -> Linked:
         symbols = _symbols(tools, elf)
         main = symbols.pop("measured")
         sections = _sections(tools, elf) - main
-        frames = stack_frames(work.glob("*.su"))
+        frames = stack_frames(Path(o).with_suffix(".su") for o in objects)
         stack = stack_bound(tools, elf, "measured", frames) - frames.get("measured", 0)
         return Linked(symbols, sections, stack, _symbols(tools, work / "size.o")["size_of_model"])
 
@@ -268,31 +292,40 @@ def _run(command: Sequence[str]) -> str:
 
 
 def measure(cpu: str) -> dict:
-    """The rows of the table for one processor: a model that only flattens, and what each other need adds to that."""
-    base = link(cpu, ("F32", "FLATTEN"))
-    rows: dict[str, dict] = {"F32": {"symbols": {}, "stack": 0}, "FLATTEN": {"symbols": {}, "stack": 0}}
-    ops = [name.upper() for name, m in OPS.items() if m.OP.in_files and name != "flatten"]
+    """The rows of the table for one processor: for each form a model that only flattens, and what each other need adds to
+    that."""
+    with tempfile.TemporaryDirectory() as folder:
+        forms = {form: _rows(cpu, form, Path(folder)) for form in FORMS}
+        return {"model": link(cpu, ("F32", "FLATTEN"), Path(folder)).model, **forms}
+
+
+def _rows(cpu: str, form: str, made: Path) -> dict:
+    base = link(cpu, tuple(sorted((form, "FLATTEN"))), made)
+    rows: dict[str, dict] = {form: {"symbols": {}, "stack": 0}, "FLATTEN": {"symbols": {}, "stack": 0}}
+    ops = [name.upper() for name, m in OPS.items() if m.OP.in_files and name != "flatten"
+           and (form == "F32" or (m.OP.int8 is not None and not m.OP.crosses))]  # fmt: skip
     acts = [f"ACT_{name.upper()}" for name, number in activations.IDS.items() if number]
-    for need in [*ops, *acts, "F16"]:
+    for need in [*ops, *acts, *(["F16"] if form == "F32" else [])]:
         with_linear = need.startswith("ACT_") or need == "F16"
-        ground = link(cpu, ("F32", "FLATTEN", "LINEAR")) if with_linear else base
-        found = link(cpu, tuple(sorted({"F32", "FLATTEN", need} | ({"LINEAR"} if with_linear else set()))))
+        ground = link(cpu, tuple(sorted((form, "FLATTEN", "LINEAR"))), made) if with_linear else base
+        found = link(cpu, tuple(sorted({form, "FLATTEN", need} | ({"LINEAR"} if with_linear else set()))), made)
         changed = {n: s for n, s in found.symbols.items() if ground.symbols.get(n) != s}
         if with_linear:  # those that linear brings are not in the base: store what they become
             changed = {n: s - ground.symbols.get(n, 0) + base.symbols.get(n, 0) if n in base.symbols else s
                        for n, s in changed.items()}  # fmt: skip
         rows[need] = {"symbols": changed, "stack": found.stack}
-    return {"base": {"symbols": base.symbols, "stack": base.stack, "model": base.model}, "needs": rows}
+    return {"base": {"symbols": base.symbols, "stack": base.stack}, "needs": rows}
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    asked = list(sys.argv[1:] if argv is None else argv) or list(CPUS)
     table = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-    for cpu, (compiler, *_) in CPUS.items():
+    for cpu in asked:
         if not has_compiler(cpu):
-            print(f"{cpu}: {compiler} is not installed; its rows stay as they are", file=sys.stderr)
+            print(f"{cpu}: {CPUS[cpu][0]} is not installed; its rows stay as they are", file=sys.stderr)
             continue
         table[cpu] = measure(cpu)
-        print(f"{cpu}: {len(table[cpu]['needs'])} rows")
+        print(f"{cpu}: {sum(len(table[cpu][form]['needs']) for form in FORMS)} rows", flush=True)
     text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
     TABLE.write_text(text + "\n", encoding="utf-8")
     return 0

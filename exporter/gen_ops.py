@@ -91,6 +91,13 @@ enum {{
     LN_INT8_WEIGHTS = 256 /* a weights block */
 }};
 
+/* Inputs that an operator of this build has at most. */
+#if {pairs}
+enum {{ LN_MOST_INPUTS = 2 }};
+#else
+enum {{ LN_MOST_INPUTS = 1 }};
+#endif
+
 /* What all records of one operator share. */
 typedef struct ln_op_facts {{
     const char *name;
@@ -223,7 +230,7 @@ DEF = """\
 
 DEF_I8 = """\
 /* {note}
- * LN_OP_I8(id, NAME, name): the operators that also run on int8 tensors, by ln_<name>_i8_run.
+ * LN_OP_I8(id, NAME, name, takes): the operators that also run on int8 tensors, by ln_<name>_i8_run; takes: LN_INT8_*.
  * Operators that the build leaves out (ln_with.h) are not listed, and none without LN_WITH_I8. */
 {rows}
 #undef LN_OP_I8
@@ -271,6 +278,7 @@ def c_header() -> str:
             f"    LN_INT8_{field.upper()} = {2 << bit}, /* {doc} */"
             for bit, (field, doc) in enumerate(INT8_FIELDS.items())
         ),
+        pairs=" || ".join(f"defined(LN_WITH_{op.name.upper()})" for op in FILE_OPS if len(op.inputs) == 2),
         structs="\n".join(c_struct(op) for op in FILE_OPS if op.record_attrs),
     )
 
@@ -326,7 +334,7 @@ def int8_bits(op: Op) -> int:
 
 def c_def_i8() -> str:
     rows = [
-        optional(op, f"LN_OP_I8({op.id}, {op.name.upper()}, {op.name})")
+        optional(op, f"LN_OP_I8({op.id}, {op.name.upper()}, {op.name}, {int8_bits(op)})")
         for op in FILE_OPS
         if op.int8 is not None and not op.crosses
     ]

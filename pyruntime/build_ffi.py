@@ -32,6 +32,7 @@ extern "Python" int litenet_after_op(void *user, uint32_t op_index, const ln_op 
 # A mapped file that is cut short takes its pages along: who reads them gets a signal, and no Python runs before it is
 # answered. So a command says one last sentence. Not for a library: signals belong to the program.
 OWN_DECLARATIONS = """
+static const char *const LN_VERSION;
 void litenet_say_on_bus_error(const char *text, size_t length);
 ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
 ln_status litenet_run_real(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out);

@@ -6,6 +6,7 @@ is tested: packing, opening, the shape rule in C, the kernel. Many go through on
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import cbuild
 import numpy as np
+import pytest
 
 from litenet.exporter.format import Model, OpRec, TensorRec, write
 from litenet.exporter.pack import pack, packed_type
@@ -48,6 +50,21 @@ MACHINES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
 BIG_ENDIAN = "s390x"
 OTHERS = MACHINES | {BIG_ENDIAN: ("s390x-linux-gnu-gcc", ("-static", "-O2", "-fexcess-precision=fast"),
                                   ("qemu-s390x",), 0)}  # fmt: skip
+
+# chips, with the kernels for their short vectors: name: compiler, flags, the command that runs its programs here, in the
+# folder of their files
+CHIP_FLAGS = ("-mthumb", "-Os", "-ffp-contract=off", "-DLN_SMALL", "-DLN_TERSE", "--specs=rdimon.specs", "-nostartfiles",
+              "-T", str(cbuild.TESTS_C / "chip.ld"))  # fmt: skip
+CHIPS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    name: ("arm-none-eabi-gcc", (f"-mcpu={name}", *more, *CHIP_FLAGS, f"-Wl,--defsym=DATA={data}"),
+           ("qemu-system-arm", "-M", machine, "-display", "none", "-semihosting-config", "enable=on,target=native",
+            "-kernel"))
+    for name, machine, data, more in (
+        ("cortex-m3", "mps2-an385", "0x20000000", ()),
+        ("cortex-m4", "mps2-an386", "0x20000000", ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")),
+        ("cortex-m55", "mps3-an547", "0x60000000", ("-mfloat-abi=hard",)),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,13 +179,18 @@ def run(
     fast: the number of a set of kernels, and of an algorithm (see runtime_c/src/fast.h)."""
     command: tuple[str, ...] = ()
     end = ">" if build == BIG_ENDIAN else "<"
-    if build in OTHERS:
-        compiler, flags, command, _ = OTHERS[build]
+    if build in OTHERS or build in CHIPS:
+        compiler, flags, command = (CHIPS.get(build) or OTHERS[build])[:3]
         sanitize = False
+        cbuild.need(compiler)
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]} is not installed")
     else:
         compiler, sanitize, flags = BUILDS[build]
     driver_name = "wasm_driver" if build.startswith("wasm") else "ops_driver"
     sources = [cbuild.TESTS_C / f"{driver_name}.c", *cbuild.core()]
+    if build in CHIPS:
+        sources.append(cbuild.TESTS_C / "chip_start.c")
     if fast is not None:
         sources, flags = [*sources, *cbuild.fast()], (*flags, "-DLN_TEST_FAST")
     driver = cbuild.program(driver_name, sources, compiler, sanitize, flags)
@@ -178,8 +200,8 @@ def run(
             model = j.model if isinstance(j.model, bytes) else write(j.model)
             x = j.x.astype(j.x.dtype.newbyteorder(end))
             f.write(struct.pack(f"{end}I", len(model)) + model + struct.pack(f"{end}I", x.nbytes) + x.tobytes())
-    arguments = [*command, driver, source, target, *map(str, fast or ())]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    arguments = [*command, driver, *([] if build in CHIPS else [source, target]), *map(str, fast or ())]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     data, at, results = target.read_bytes(), 0, []
     while at < len(data):

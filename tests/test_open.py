@@ -576,4 +576,5 @@ def test_the_core_includes_two_headers_only():
     used = set()
     for path in [*cbuild.core(), *cbuild.SRC.glob("ln_*.h"), cbuild.INCLUDE / "litenet.h"]:
         used |= set(re.findall(r"#include\s*<(.*?)>", Path(path).read_text()))
-    assert used == {"stddef.h", "stdint.h"}
+    instructions = {"arm_acle.h", "arm_mve.h"}  # the compiler's, for the chips that have them
+    assert used - instructions == {"stddef.h", "stdint.h"}

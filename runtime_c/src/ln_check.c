@@ -10,83 +10,86 @@
 #include "ln_cold.h"
 #include "ln_internal.h"
 
-static int fits(uint64_t len, uint64_t at, uint64_t n) /* [at, at+n) inside len bytes */
+static int fits(uint32_t len, uint32_t at, uint32_t n) /* [at, at+n) inside len bytes */
 {
     return at <= len && n <= len - at;
 }
 
-static int overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) /* all below 2^32 */
-{
-    return a < b + b_bytes && b < a + a_bytes;
-}
-
 /* ---- tensors */
 
-/* dtype, rank and dims at `rec` follow the one rule for tensors; *elements is their product. */
-static ln_status check_shape(ln_model *m, uint32_t i, uint64_t *elements)
+static ln_status check_type(ln_model *m, uint32_t i) /* one that this build has, and that the file says it has */
+{
+    const uint32_t rec = ln_tensor_record(m, i);
+    const uint8_t type = m->bin[rec + 4];
+
+#ifdef LN_WITH_I8
+    if (type == LN_I8 && m->features & LN_FEATURE_I8) return LN_OK;
+#endif
+#ifdef LN_WITH_F32
+    if (type == LN_F32) return LN_OK;
+#else
+    if (type == LN_F32) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, type, LN_I8);
+#endif
+    return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, type, LN_F32);
+}
+
+/* rank and dims of tensor i follow the one rule; *elements is their product. */
+static ln_status check_shape(ln_model *m, uint32_t i, uint32_t *elements)
 {
     const uint32_t rec = ln_tensor_record(m, i);
     const uint8_t *r = m->bin + rec;
+    uint64_t product = 1;
 
-    if (r[4] != LN_F32 && !(ln_i8_type(r[4]) && m->features & LN_FEATURE_I8))
-        return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4, r[4], LN_F32);
     if (r[5] < 1 || r[5] > 4) return ln_fail(m, LN_BAD_RANK, (int32_t)i, rec + 5, r[5], 4);
-    *elements = 1;
     for (uint32_t d = 0; d < 4; d++) {
-        const uint32_t dim = ln_u32(r + 8 + 4 * d), at = rec + 8 + 4 * d;
+        const uint32_t at = rec + 8 + 4 * d, dim = ln_word_at(m->bin + at);
         if ((d < r[5]) != (dim > 0)) return ln_fail(m, LN_BAD_DIM, (int32_t)i, at, dim, d < r[5]);
         if (d >= r[5]) continue;
-        *elements *= dim; /* below 2^30 * 2^32 */
-        if (*elements > LN_MAX_ELEMENTS)
-            return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, at, *elements, LN_MAX_ELEMENTS);
+        product = (uint64_t)(uint32_t)product * dim; /* below 2^30 * 2^32 */
+        if (product > LN_MAX_ELEMENTS)
+            return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, at, product, LN_MAX_ELEMENTS);
     }
-    return LN_OK;
-}
-
-/* The header repeats the shapes of the input and the first output, so that a tool can show them at a glance. */
-static ln_status check_header_shape(ln_model *m, uint32_t i, uint32_t dtype_at, uint32_t dims_at)
-{
-    const uint8_t *r = m->bin + ln_tensor_record(m, i), *h = m->bin;
-
-    if (h[dtype_at] != r[4]) return ln_fail(m, LN_BAD_HEADER, -1, dtype_at, h[dtype_at], r[4]);
-    if (h[dtype_at + 2] != r[5]) return ln_fail(m, LN_BAD_HEADER, -1, dtype_at + 2, h[dtype_at + 2], r[5]);
-    for (uint32_t d = 0; d < 16; d += 4)
-        if (ln_u32(h + dims_at + d) != ln_u32(r + 8 + d))
-            return ln_fail(m, LN_BAD_HEADER, -1, dims_at + d, ln_u32(h + dims_at + d), ln_u32(r + 8 + d));
+    *elements = (uint32_t)product;
     return LN_OK;
 }
 
 static ln_status check_tensors(ln_model *m)
 {
-    uint64_t elements = 0, out_elements = 0;
+    uint32_t elements = 0, out_elements = 0;
     ln_status s;
 
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const uint32_t rec = ln_tensor_record(m, i);
         const uint8_t *r = m->bin + rec;
+        if ((s = check_type(m, i)) != LN_OK) return s;
         if ((s = check_shape(m, i, &elements)) != LN_OK) return s;
         if (i == 0 ? r[6] != LN_FLAG_INPUT : r[6] != 0 && r[6] != LN_FLAG_OUTPUT)
             return ln_fail(m, LN_BAD_FLAGS, (int32_t)i, rec + 6, r[6], i == 0 ? LN_FLAG_INPUT : LN_FLAG_OUTPUT);
         if ((s = ln_check_scale(m, i)) != LN_OK) return s;
 
-        const uint64_t bytes = ln_i8_type(r[4]) ? elements : 4 * elements;
-        const uint32_t at = ln_u32(r);
+        const uint32_t bytes = ln_i8_type(r[4]) ? elements : 4 * elements, at = ln_word_at(r);
         if (r[6]) {
             if (at) return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at, 0);
         } else {
             if (at % 16) return ln_fail(m, LN_MISALIGNED, (int32_t)i, rec, at, 16);
             if (!fits(m->arena_bytes, at, bytes))
-                return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, at + bytes, m->arena_bytes);
+                return ln_fail(m, LN_OUTSIDE_ARENA, (int32_t)i, rec, (uint64_t)at + bytes, m->arena_bytes);
         }
         if (r[6] == LN_FLAG_OUTPUT) {
-            if (out_elements == 0 && (s = check_header_shape(m, i, 25, 44)) != LN_OK) return s;
-            out_elements += elements;
+#ifndef LN_TERSE
+            if (out_elements == 0 && (s = ln_check_header_shape(m, i, 25, 44)) != LN_OK) return s;
+#endif
+            out_elements += elements; /* below 2^31 */
             if (out_elements > LN_MAX_ELEMENTS)
                 return ln_fail(m, LN_TENSOR_TOO_LARGE, (int32_t)i, rec + 8, out_elements, LN_MAX_ELEMENTS);
         }
     }
     if (out_elements == 0) return ln_fail(m, LN_BAD_FLAGS, -1, 90, 0, LN_FLAG_OUTPUT);
-    return check_header_shape(m, 0, 24, 28);
+#ifdef LN_TERSE
+    return LN_OK;
+#else
+    return ln_check_header_shape(m, 0, 24, 28);
+#endif
 }
 
 /* ---- operators */
@@ -251,27 +254,15 @@ static ln_status check_order(ln_model *m, uint32_t i)
 /* ---- arena */
 
 /* May operator i write its output exactly over tensor b? Only over an input that nothing reads later. */
-static int in_place(const ln_op *op, uint32_t i, const ln_tensor *out, uint32_t b, const ln_tensor *in)
+static int in_place(const ln_op *op, const ln_op_facts *facts, uint32_t i, uint32_t b, const ln_tensor *in)
 {
-    const ln_op_facts *facts = ln_facts(op->id);
-
     for (uint32_t k = 0; k < op->n_inputs; k++)
         if (op->inputs[k] == b && !(facts->inplace >> k & 1)) return 0;
-    return reads(op, b) && in->last == i && in->arena_at == out->arena_at && in->bytes == out->bytes;
+    return reads(op, b) && in->last == i;
 }
 
-/* A view that lies over its input writes nothing, so both may live on, and with them what shares the input's place:
- * an operator that later writes over one of them is checked against all the others. */
-static int is_still(const ln_model *m, const ln_op *op, const ln_tensor *out)
-{
-    ln_tensor in;
-
-    if (!ln_facts(op->id)->view) return 0;
-    ln_get_tensor(m, op->inputs[0], &in);
-    return !in.is_input && !in.is_output && !out->is_output && in.arena_at == out->arena_at;
-}
-
-/* Two tensors that live at the same time meet where the younger is written: it is enough to look there. */
+/* Two tensors that live at the same time meet where the younger is written: it is enough to look there. All lie inside the
+ * arena, so no sum wraps. */
 static ln_status check_arena(ln_model *m, uint32_t i)
 {
     ln_op op;
@@ -279,13 +270,19 @@ static ln_status check_arena(ln_model *m, uint32_t i)
 
     ln_get_op(m, i, &op);
     ln_get_tensor(m, op.output, &out);
-    const int still = is_still(m, &op, &out);
+    if (out.is_output) return LN_OK;
+    const ln_op_facts *facts = ln_facts(op.id);
+    if (facts->view) {
+        /* A view that lies over its input writes nothing, so both may live on, and with them what shares the input's place:
+         * an operator that later writes over one of them is checked against all the others. */
+        ln_get_tensor(m, op.inputs[0], &other);
+        if (!other.is_input && !other.is_output && other.arena_at == out.arena_at) return LN_OK;
+    }
     for (uint32_t b = 1; b < m->tensor_count; b++) {
-        const uint8_t *r = m->bin + ln_tensor_record(m, b);
-        if (ln_u16(r + 28) > i || ln_u16(r + 30) < i || r[6]) continue; /* not alive, or at the caller's */
         ln_get_tensor(m, b, &other);
-        if (b == op.output || out.is_output || still) continue;
-        if (overlap(out.arena_at, out.bytes, other.arena_at, other.bytes) && !in_place(&op, i, &out, b, &other))
+        if (b == op.output || other.is_output || other.first > i || other.last < i) continue; /* not alive */
+        if (out.arena_at >= other.arena_at + other.bytes || other.arena_at >= out.arena_at + out.bytes) continue;
+        if (out.arena_at != other.arena_at || out.bytes != other.bytes || !in_place(&op, facts, i, b, &other))
             return ln_fail(m, LN_OVERLAP, op.output, ln_tensor_record(m, op.output), b, i);
     }
     return LN_OK;

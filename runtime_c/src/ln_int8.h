@@ -18,7 +18,7 @@ typedef struct ln_quant {
 
 static inline int32_t ln_i8_of(uint8_t byte)
 {
-    return byte < 128 ? byte : (int32_t)byte - 256;
+    return (int8_t)byte; /* as above */
 }
 
 static inline int32_t ln_i32(const uint8_t *p)
@@ -29,20 +29,21 @@ static inline int32_t ln_i32(const uint8_t *p)
 static inline ln_quant ln_quant_of(const uint8_t *attrs)
 {
     const uint8_t *r = attrs + LN_QUANT_AT;
-    const ln_quant q = {ln_i8_of(r[0]), ln_i8_of(r[1]), r[2], ln_i8_of(r[3]), ln_i32(r + 4), ln_i32(r + 8)};
+    const ln_quant q = {ln_i8_of(r[0]), ln_i8_of(r[1]), r[2], ln_i8_of(r[3]), (int32_t)ln_word_at(r + 4),
+                        (int32_t)ln_word_at(r + 8)};
     return q;
 }
 
 /* acc M / 2^31, halves up: one rounding. */
 static inline int32_t ln_requant(int32_t acc, int32_t M)
 {
-    return (int32_t)(((int64_t)acc * M + (1 << 30)) >> 31);
+    return (int32_t)(((int64_t)acc * M + ((int32_t)1 << 30)) >> 31);
 }
 
 /* A sum of products of zero-free numbers, over 2^S, halves up. */
 static inline int32_t ln_shifted(uint32_t sum, uint32_t S)
 {
-    return (int32_t)(sum + (1u << (S - 1))) >> S;
+    return (int32_t)(sum + ((uint32_t)1 << (S - 1))) >> S;
 }
 
 /* v M / 2^S, halves up. */

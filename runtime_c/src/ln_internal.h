@@ -16,6 +16,17 @@ static inline uint32_t ln_u32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* The number at p, a multiple of 4, as the numbers of records stand. */
+static inline uint32_t ln_word_at(const uint8_t *p)
+{
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    typedef uint32_t __attribute__((may_alias)) word;
+    return *(const word *)(const void *)p;
+#else
+    return ln_u32(p);
+#endif
+}
+
 static inline float ln_float_of(uint32_t bits)
 {
     union {
@@ -67,14 +78,15 @@ enum {
 #endif
 };
 
-/* Is a tensor of this type int8? Never in a build without that, which then loses what follows from it. */
+/* Is a tensor of this type int8? A build for one type knows, and loses what follows from the other. */
 static inline int ln_i8_type(uint32_t dtype)
 {
-#ifdef LN_WITH_I8
+#if defined(LN_WITH_I8) && defined(LN_WITH_F32)
     return dtype == LN_I8;
+#elif defined(LN_WITH_I8)
+    return (void)dtype, 1;
 #else
-    (void)dtype;
-    return 0;
+    return (void)dtype, 0;
 #endif
 }
 
@@ -105,11 +117,22 @@ ln_status ln_open_checked(ln_model *m, const void *bin, size_t len, ln_checksum 
 /* Part of ln_open: every tensor and operator record. The sections have been found to lie inside the file. */
 ln_status ln_check_records(ln_model *m);
 
-/* Its parts for int8 (ln_check_i8.c). A tensor's scale and zero point; the types of an operator's tensors; and the numbers
- * of its record, after its weights. */
+/* Parts of ln_open, or with LN_TERSE of ln_preprocess (ln_check_header.c). The header's shape of a tensor, whose type
+ * and dims stand there; and the rules of preprocessing. */
+ln_status ln_check_header_shape(ln_model *m, uint32_t tensor, uint32_t dtype_at, uint32_t dims_at);
+ln_status ln_check_preprocessing(ln_model *m);
+
+/* Parts of ln_check_records for int8 (ln_check_i8.c). A tensor's scale and zero point; the types of an operator's
+ * tensors; and the numbers of its record, after its weights. A build without int8 has all tensors f32, since it does not
+ * know the feature. */
 ln_status ln_check_scale(ln_model *m, uint32_t tensor);
+#ifdef LN_WITH_I8
 ln_status ln_check_types(ln_model *m, uint32_t index, const ln_op *op, const ln_op_facts *facts);
 ln_status ln_check_quant(ln_model *m, uint32_t index, const ln_op *op, const ln_op_facts *facts);
+#else
+#define ln_check_types(m, index, op, facts) LN_OK
+#define ln_check_quant(m, index, op, facts) LN_OK
+#endif
 
 /* What to do about a status, as a sentence; "" for LN_OK. */
 const char *ln_remedy(ln_status status);
@@ -157,10 +180,10 @@ ln_status ln_check_golden(ln_model *m);
 /* One operator, ready to run. */
 typedef struct ln_call {
     ln_op op;
-    ln_tensor in[4], out;
-    const float *x[4]; /* places are set by ln_run only; while the file is checked they are NULL */
+    ln_tensor in[LN_MOST_INPUTS], out;
+    const float *x[LN_MOST_INPUTS]; /* places are set by ln_run only; while the file is checked they are NULL */
     float *y;
-    const int8_t *qx[4]; /* x and y where their tensors are int8; the others are NULL then */
+    const int8_t *qx[LN_MOST_INPUTS]; /* x and y where their tensors are int8; the others are NULL then */
     int8_t *qy;
     const uint8_t *w;  /* the weights block; NULL if there is none */
     float *scratch;
@@ -180,7 +203,7 @@ typedef struct ln_call {
     LN_COLD uint64_t ln_##name##_macs(const ln_call *c);
 #include "ln_ops.def"
 
-#define LN_OP_I8(id, NAME, name) void ln_##name##_i8_run(const ln_call *c);
+#define LN_OP_I8(id, NAME, name, takes) void ln_##name##_i8_run(const ln_call *c);
 #include "ln_ops_i8.def"
 
 static inline int ln_is_i8(const ln_call *c) /* does it run in the int8 form? */

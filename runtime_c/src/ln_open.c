@@ -25,11 +25,6 @@ ln_status ln_fail(ln_model *m, ln_status status, int32_t record, uint32_t at, ui
 #define SNIFF ln_sniff
 #endif
 
-static uint64_t next_block(uint64_t at) /* the multiple of 64 at or after it */
-{
-    return (at + 63) & ~(uint64_t)63;
-}
-
 /* The first 24 bytes, which every format version shares, and both checksums. */
 static ln_status check_envelope(ln_model *m, const uint8_t *b, size_t len, ln_checksum *checksum)
 {
@@ -62,22 +57,23 @@ static ln_status check_envelope(ln_model *m, const uint8_t *b, size_t len, ln_ch
 
 /* Sections stand in order, each at the next multiple of 64 after the one before, zeros between; an empty one has
  * offset 0. So the sizes alone decide every offset, and there is one right value for each. */
-static ln_status check_sections(ln_model *m, size_t len)
+static ln_status check_sections(ln_model *m, uint32_t len)
 {
     const uint8_t *b = m->bin;
-    uint64_t end = LN_HEADER_BYTES + (uint64_t)m->weights_bytes;
-    if (end > len) return ln_fail(m, LN_BAD_SECTION, -1, 60, m->weights_bytes, len - LN_HEADER_BYTES);
+    if (m->weights_bytes > len - LN_HEADER_BYTES)
+        return ln_fail(m, LN_BAD_SECTION, -1, 60, m->weights_bytes, len - LN_HEADER_BYTES);
 
+    uint32_t end = LN_HEADER_BYTES + m->weights_bytes; /* never beyond len */
     for (uint32_t field = 64; field <= 80; field += 8) { /* program, metadata, golden */
-        const uint32_t at = ln_u32(b + field), size = ln_u32(b + field + 4);
-        const uint64_t expected = size ? next_block(end) : 0;
-        if (at != expected) return ln_fail(m, LN_BAD_SECTION, -1, field, at, expected);
+        const uint32_t at = ln_word_at(b + field), size = ln_word_at(b + field + 4);
+        if (size ? at < end || at - end > 63 || at % 64 : at != 0)
+            return ln_fail(m, LN_BAD_SECTION, -1, field, at, size ? ((uint64_t)end + 63) / 64 * 64 : 0);
         if (size == 0) continue;
         if (at > len || size > len - at)
             return ln_fail(m, LN_BAD_SECTION, -1, field + 4, size, at > len ? 0 : len - at);
-        for (uint64_t i = end; i < at; i++)
-            if (b[i]) return ln_fail(m, LN_BAD_SECTION, -1, (uint32_t)i, b[i], 0);
-        end = (uint64_t)at + size;
+        for (uint32_t i = end; i < at; i++)
+            if (b[i]) return ln_fail(m, LN_BAD_SECTION, -1, i, b[i], 0);
+        end = at + size;
     }
     if (end != len) return ln_fail(m, LN_BAD_SECTION, -1, 8, len, end);
     return LN_OK;
@@ -85,7 +81,7 @@ static ln_status check_sections(ln_model *m, size_t len)
 
 static ln_status check_counts(ln_model *m, uint32_t ops, uint32_t tensors)
 {
-    const uint64_t program = (uint64_t)tensors * LN_TENSOR_BYTES + (uint64_t)ops * LN_OP_BYTES;
+    const uint32_t program = tensors * LN_TENSOR_BYTES + ops * LN_OP_BYTES; /* of 16-bit numbers */
 
     if (ops < 1 || ops > LN_MAX_OPS) return ln_fail(m, LN_BAD_HEADER, -1, 88, ops, LN_MAX_OPS);
     if (tensors != ops + 1) return ln_fail(m, LN_BAD_HEADER, -1, 90, tensors, (uint64_t)ops + 1);
@@ -110,48 +106,6 @@ static ln_status check_limits(ln_model *m)
     return m->status; /* LN_OK */
 }
 #endif
-/* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
-static ln_status check_multipliers(ln_model *m, uint32_t channels)
-{
-    enum { MULTIPLIER_END = 1 << 22, OFFSET_END = 1 << 30 };
-    const uint8_t *b = m->bin;
-
-    for (uint32_t at = 100; at < 124; at += 4) {
-        const int32_t v = (int32_t)ln_u32(b + at);
-        const int used = (at - 100) / 4 % 3 < channels, fits = at < 112 ? v > 0 && v < MULTIPLIER_END
-                                                                        : v > -OFFSET_END && v < OFFSET_END;
-        if (used ? !fits : v != 0) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, (uint64_t)(int64_t)v, (uint64_t)used);
-    }
-    return LN_OK;
-}
-
-/* The codes are known, the numbers usable, and the input is a frame of that colour. Bytes 28.. of the header are the
- * input's dims, which ln_check_records compares with its record. */
-static ln_status check_preprocessing(ln_model *m)
-{
-    static const uint8_t last[4] = {LN_AREA, LN_LETTERBOX, LN_COLOR_BGR, LN_INVERT_AUTO};
-    const uint8_t *b = m->bin, color = b[98];
-
-    for (uint32_t i = 0; i < 4; i++)
-        if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
-    for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && ln_i8_type(b[24])); at += 4) {
-        const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
-        if (!(at < 112 ? ln_is_finite(b + at) : ln_is_normal(b + at)) || (color == LN_COLOR_NONE && v != neutral))
-            return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
-    }
-    if (color == LN_COLOR_NONE) {
-        for (uint32_t at = 96; at < 100; at++)
-            if (b[at]) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, b[at], 0);
-        if (b[124]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 124, b[124], 0);
-        return LN_OK;
-    }
-    if (b[26] != 3) return ln_fail(m, LN_BAD_PREPROCESS, -1, 26, b[26], 3);
-    for (uint32_t at = 28; at < 36; at += 4)
-        if (ln_u32(b + at) > 65535) return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), 65535);
-    const uint32_t channels = color == LN_COLOR_GRAY ? 1 : 3;
-    if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
-    return ln_i8_type(b[24]) ? check_multipliers(m, channels) : LN_OK;
-}
 
 static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksum *checksum)
 {
@@ -163,21 +117,23 @@ static ln_status check_all(ln_model *m, const uint8_t *b, size_t len, ln_checksu
     if ((uintptr_t)b % 4) return ln_fail(m, LN_BIN_MISALIGNED, -1, 0, (uintptr_t)b % 64, 4);
 
     m->bin = b;
-    m->weights_bytes = ln_u32(b + 60);
-    if ((s = check_sections(m, len)) != LN_OK) return s;
-    m->program_at = ln_u32(b + 64);
-    m->program_bytes = ln_u32(b + 68);
-    m->metadata_at = ln_u32(b + 72);
-    m->metadata_bytes = ln_u32(b + 76);
-    m->golden_at = ln_u32(b + 80);
-    m->golden_bytes = ln_u32(b + 84);
-    m->arena_bytes = ln_u32(b + 92);
+    m->weights_bytes = ln_word_at(b + 60);
+    if ((s = check_sections(m, (uint32_t)len)) != LN_OK) return s;
+    m->program_at = ln_word_at(b + 64);
+    m->program_bytes = ln_word_at(b + 68);
+    m->metadata_at = ln_word_at(b + 72);
+    m->metadata_bytes = ln_word_at(b + 76);
+    m->golden_at = ln_word_at(b + 80);
+    m->golden_bytes = ln_word_at(b + 84);
+    m->arena_bytes = ln_word_at(b + 92);
 
     if ((s = check_counts(m, ln_u16(b + 88), ln_u16(b + 90))) != LN_OK) return s;
 #if defined(LN_MOST_OPS) || defined(LN_MOST_ARENA)
     if ((s = check_limits(m)) != LN_OK) return s;
 #endif
-    if ((s = check_preprocessing(m)) != LN_OK) return s;
+#ifndef LN_TERSE /* a chip that prepares no pictures need not have the code; ln_preprocess looks itself */
+    if ((s = ln_check_preprocessing(m)) != LN_OK) return s;
+#endif
     if ((s = ln_check_records(m)) != LN_OK) return s;
     m->len = (uint32_t)len; /* from here the accessors answer; ln_fail closes again */
 #ifdef LN_TERSE /* a chip that never runs ln_selftest need not have the code; ln_selftest looks itself */

@@ -64,6 +64,13 @@ enum {
     LN_INT8_WEIGHTS = 256 /* a weights block */
 };
 
+/* Inputs that an operator of this build has at most. */
+#if defined(LN_WITH_ADD) || defined(LN_WITH_MUL) || defined(LN_WITH_CONCAT)
+enum { LN_MOST_INPUTS = 2 };
+#else
+enum { LN_MOST_INPUTS = 1 };
+#endif
+
 /* What all records of one operator share. */
 typedef struct ln_op_facts {
     const char *name;

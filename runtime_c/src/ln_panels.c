@@ -36,16 +36,14 @@
 
 #endif
 
-uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype)
+uint64_t ln_panels_bytes(uint32_t O, uint64_t K, uint32_t dtype)
 {
-    const uint64_t width = (O + 3) / 4 * 4; /* of all panels together */
+    const uint32_t width = (O + 3) / 4 * 4; /* of all panels together */
     /* for int8 a bias, a multiplier, and the weights of fours of inputs; else a bias and the weights. Below 2^32, so
      * that the division is one of 32 bits, where a chip has no other */
     const uint64_t rows = dtype == LN_I8 ? (K + 3) / 4 * 4 + 8 : K + 1;
-    if ((dtype != LN_I8 && dtype != LN_F32 && dtype != LN_F16) || rows > UINT32_MAX
-        || width > UINT32_MAX / (uint32_t)rows)
-        return (uint64_t)1 << 40;
-    return width * rows * (dtype == LN_I8 ? 1 : dtype == LN_F16 ? 2 : 4);
+    if (rows > UINT32_MAX || width > UINT32_MAX / (uint32_t)rows) return (uint64_t)1 << 40;
+    return (uint64_t)(width * (uint32_t)rows) << (dtype == LN_I8 ? 0 : dtype == LN_F16 ? 1 : 2);
 }
 
 void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out, size_t n)
@@ -164,14 +162,14 @@ void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_span
     for (uint32_t o = 0; o < p->O; o += 4) {
         const uint32_t column = o % LN_PANEL, left = p->O - (o - column);
         const uint32_t width = left < LN_PANEL ? (left + 3) / 4 * 4 : LN_PANEL;
-        float sum[LN_ROWS * 4];
+        float sum[LN_LANES] = {0}; /* the first LN_ROWS * 4 count; ln_activate takes all */
         for (uint32_t m = 0; m < LN_ROWS; m++) ln_read_weights(w, p->dtype, panel + column, sum + 4 * m, 4);
 
         for (uint32_t k = 0; k != p->K; k = end) {
             if (listed != k) end = list_spans(source, listed = k, &list);
             add_products(sum, rows, &list, w, p->dtype, panel + column + (size_t)width * (k + 1), width);
         }
-        ln_activate(p->act, p->alpha, sum, LN_ROWS * 4);
+        ln_activate(p->act, p->alpha, sum, LN_LANES);
         for (uint32_t m = 0; m < rows; m++)
             for (uint32_t j = 0; j < 4 && o + j < p->O; j++) y[m][o + j] = sum[4 * m + j];
         if (column + 4 == width) panel += (size_t)width * (p->K + 1);

@@ -6,8 +6,8 @@
  * channels rounded up to a multiple of 4. They are read in place, as float32 or as halves.
  *
  * A row need not lie in one piece: it is a list of spans, pieces of memory. So a convolution takes the pixels under
- * its taps from the image itself, and needs no copy of them. Four rows are taken at once: a weight read once is used
- * four times. Sums run over k in order, each product rounded: equal inputs give equal bits on every machine. */
+ * its taps from the image itself, and needs no copy of them. LN_ROWS rows are taken at once: a weight read once is used
+ * as many times. Sums run over k in order, each product rounded: equal inputs give equal bits on every machine. */
 #ifndef LN_PANELS_H
 #define LN_PANELS_H
 
@@ -16,10 +16,11 @@
 
 enum {
     LN_PANEL = LN_LANES, /* channels of a panel */
-    LN_ROWS = 4,         /* rows taken at once */
 #ifdef LN_SMALL
+    LN_ROWS = 2,         /* rows taken at once */
     LN_SPANS = 9         /* of one list, which lies on the stack; a longer one is made in parts */
 #else
+    LN_ROWS = 4,
     LN_SPANS = 50        /* a 7 x 7 kernel needs at most 49 */
 #endif
 };
@@ -50,9 +51,9 @@ typedef struct ln_panels {
 void ln_panels_run(const ln_panels *p, const uint8_t *w, ln_list_spans list_spans, void *source, uint32_t rows,
                    float *const y[LN_ROWS]);
 
-/* Bytes of the panels of O channels over K inputs; 2^40, which no file has, where they pass 2^34 or the type is no
- * weight's. LN_I8: of panels8. */
-uint64_t ln_panels_bytes(uint64_t O, uint64_t K, uint32_t dtype);
+/* Bytes of the panels of O channels, below 2^30, over K inputs; 2^40, which no file has, where they pass 2^34. dtype: that
+ * of weights; LN_I8: of panels8. */
+uint64_t ln_panels_bytes(uint32_t O, uint64_t K, uint32_t dtype);
 
 /* n numbers of a weights block, from the index-th on, as float32. */
 void ln_read_weights(const uint8_t *w, uint32_t dtype, size_t index, float *out, size_t n);

@@ -3,7 +3,7 @@
  *     y[m][o] = z + (B[o] + sum_k x[m][k] w[k][o]) M[o] / 2^31, rounded once and held within lo to hi
  *
  * Weights lie in panels of 16 output channels (FORMAT.md, "panels8"): B, then M, then for each four k the four weights
- * of each channel. K is rounded up to a multiple of 4. Four rows are taken at once: a weight read once is used four
+ * of each channel. K is rounded up to a multiple of 4. LN_ROWS rows are taken at once: a weight read once is used as many
  * times. A row need not lie in one piece, nor anywhere: it is fetched a piece at a time. */
 #ifndef LN_PANELS_I8_H
 #define LN_PANELS_I8_H
@@ -11,14 +11,20 @@
 #include "ln_int8.h"
 #include "ln_panels.h"
 
-enum { LN_HELD = 64 }; /* values of a row that fetch can hold: a multiple of 4 */
+enum { /* values of a row that fetch can hold: a multiple of 4 */
+#ifdef LN_SMALL
+    LN_HELD = 32
+#else
+    LN_HELD = 64
+#endif
+};
 
 typedef struct ln_piece { /* the next n values of each row */
     const int8_t *x[LN_ROWS];
     int8_t held[LN_ROWS][LN_HELD]; /* for values that are gathered: x may point here */
 } ln_piece;
 
-/* Sets p->x to values k and following of the rows, all LN_ROWS of them, and returns how many: a multiple of 4, or all
+/* Sets p->x to values k and following of the rows and returns how many: a multiple of 4, or all
  * that are left, and then 4 - n % 4 bytes more can be read, whatever they are. */
 typedef uint32_t (*ln_fetch)(void *source, uint32_t k, ln_piece *p);
 

@@ -284,13 +284,13 @@ void ln_normalize(const ln_preprocessing *p, const uint8_t *frame, uint32_t elem
     }
 }
 
-/* x[i] = (frame[i] P[c] + Q[c]) >> 16, within int8. The header's checks have seen that it fits 32 bits. */
+/* x[i] = (frame[i] P[c] + Q[c]) >> 16, within int8. It fits 32 bits, as ln_check_preprocessing has it. */
 static void normalize_i8(const uint8_t *b, uint32_t channels, const uint8_t *frame, uint32_t elements, int8_t *x)
 {
     for (uint32_t c = 0; c < channels; c++) {
-        const int32_t P = (int32_t)ln_u32(b + 100 + 4 * c), Q = (int32_t)ln_u32(b + 112 + 4 * c);
+        const uint32_t P = ln_u32(b + 100 + 4 * c), Q = ln_u32(b + 112 + 4 * c);
         for (uint32_t i = c; i < elements; i += channels) {
-            const int32_t q = (frame[i] * P + Q) >> 16;
+            const int32_t q = (int32_t)(frame[i] * P + Q) >> 16;
             x[i] = (int8_t)(q < -128 ? -128 : q > 127 ? 127 : q);
         }
     }
@@ -317,6 +317,11 @@ LN_COLD ln_status ln_preprocess(const ln_model *m, const uint8_t *pixels, uint32
 
     if (m == NULL || pixels == NULL || x == NULL) return LN_NULL_POINTER;
     if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+#ifdef LN_TERSE
+    ln_model looked_at = *m;
+    if ((status = ln_check_header_shape(&looked_at, 0, 24, 28)) != LN_OK) return status;
+    if ((status = ln_check_preprocessing(&looked_at)) != LN_OK) return status;
+#endif
     ln_get_rules(m->bin, &p);
     ln_get_tensor(m, 0, &in);
     if (p.color == LN_COLOR_NONE) return LN_NO_PREPROCESS;

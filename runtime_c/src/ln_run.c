@@ -3,6 +3,12 @@
 #include "ln_internal.h"
 #include "ln_vec8.h"
 
+#if defined(LN_SMALL) && defined(__GNUC__)
+#define NOT_TWICE __attribute__((noinline)) /* what would be copied to each of its callers */
+#else
+#define NOT_TWICE
+#endif
+
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
 {
     const uint8_t *r = m->bin + ln_op_record(m, index);
@@ -14,30 +20,32 @@ void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
     op->output = ln_u16(r + 12);
     op->n_inputs = r[14];
     op->weight_dtype = r[15];
-    op->weights_at = ln_u32(r + 16);
-    op->weights_bytes = ln_u32(r + 20);
-    op->scratch_at = ln_u32(r + 24);
-    op->scratch_bytes = ln_u32(r + 28);
+    op->weights_at = ln_word_at(r + 16);
+    op->weights_bytes = ln_word_at(r + 20);
+    op->scratch_at = ln_word_at(r + 24);
+    op->scratch_bytes = ln_word_at(r + 28);
     op->attrs = r + LN_ATTRS_AT;
 }
 
 void ln_get_tensor(const ln_model *m, uint32_t index, ln_tensor *tensor)
 {
     const uint8_t *r = m->bin + ln_tensor_record(m, index);
+    uint32_t elements = 1;
 
-    tensor->arena_at = ln_u32(r);
+    tensor->arena_at = ln_word_at(r);
     tensor->dtype = r[4];
     tensor->rank = r[5];
     tensor->is_input = r[6] & LN_FLAG_INPUT;
     tensor->is_output = (r[6] & LN_FLAG_OUTPUT) != 0;
-    tensor->zero_point = r[7] < 128 ? r[7] : (int32_t)r[7] - 256;
-    tensor->elements = 1;
-    for (int d = 0; d < 4; d++) {
-        tensor->dims[d] = ln_u32(r + 8 + 4 * d);
-        if (d < tensor->rank) tensor->elements *= tensor->dims[d];
+    tensor->zero_point = (int8_t)r[7];
+    for (uint32_t d = 0; d < 4; d++) {
+        const uint32_t dim = ln_word_at(r + 8 + 4 * d);
+        tensor->dims[d] = dim;
+        if (d < r[5]) elements *= dim;
     }
-    tensor->bytes = ln_i8_type(tensor->dtype) ? tensor->elements : 4 * tensor->elements;
-    tensor->scale = ln_f32(r + 24);
+    tensor->elements = elements;
+    tensor->bytes = ln_i8_type(r[4]) ? elements : 4 * elements;
+    tensor->scale = ln_float_of(ln_word_at(r + 24));
     tensor->first = ln_u16(r + 28);
     tensor->last = ln_u16(r + 30);
 }
@@ -103,7 +111,7 @@ size_t ln_output_bytes(const ln_model *m)
 void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
 {
     ln_get_op(m, index, &c->op);
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < LN_MOST_INPUTS; k++) {
         c->x[k] = NULL;
         c->qx[k] = NULL;
         if (k < c->op.n_inputs) ln_get_tensor(m, c->op.inputs[k], &c->in[k]);
@@ -119,7 +127,7 @@ void ln_load_call(const ln_model *m, uint32_t index, ln_call *c)
 static void run_i8(const ln_call *c)
 {
     switch (c->op.id) {
-#define LN_OP_I8(id, NAME, name) \
+#define LN_OP_I8(id, NAME, name, takes) \
     case id: ln_##name##_i8_run(c); break;
 #include "ln_ops_i8.def"
     }
@@ -204,11 +212,11 @@ LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
 }
 
 /* The place of tensor `index`, which is t, that is only read where it is the input. */
-static uint8_t *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
+static NOT_TWICE void *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
 {
     size_t next;
 
-    if (t->is_input) return (uint8_t *)(uintptr_t)at->in;
+    if (t->is_input) return (void *)(uintptr_t)at->in;
     if (!t->is_output) return at->arena + t->arena_at;
     output_bytes(m, index, &next);
     return at->out + next;

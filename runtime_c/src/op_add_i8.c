@@ -2,7 +2,7 @@
  * x, x2, y of one shape   Cost 2 n multiplications. y may be x or x2 or both. */
 #include "ln_int8.h"
 
-#ifdef LN_WITH_I8
+#if defined(LN_WITH_I8) && defined(LN_WITH_ADD)
 
 void ln_add_i8_run(const ln_call *c)
 {

@@ -3,23 +3,29 @@
  * x, y as in op_conv2d.c   w panels8 over (u,v,c), group after group   Cost Ho*Wo*O*kh*kw*C/groups
  * multiply-accumulates. y may not overlap x.
  *
- * Four positions at a time are four rows of a matrix product. The pixels under the taps are read where they lie, if
+ * LN_ROWS positions at a time are the rows of a matrix product. The pixels under the taps are read where they lie, if
  * they are whole groups of four values and inside the image; else they are gathered, a few at a time. */
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
 #ifdef LN_WITH_I8
 
-typedef struct positions { /* up to four positions of the window, seen by one group */
+typedef struct place { /* a value of a row: channel c of tap (u,v) */
+    int32_t u, v;
+    uint32_t c;
+} place;
+
+typedef struct positions { /* some positions of the window, seen by one group */
     const ln_window *g;
     const int8_t *x;       /* the group's first channel of pixel (0,0) */
-    uint32_t K, channels;  /* of the group */
-    uint32_t joined;       /* taps of a kernel row that lie one behind the other: 1, or all */
+    uint32_t channels;     /* of the group */
+    int32_t joined;        /* taps of a kernel row that lie one behind the other: 1, or all */
     int8_t z;              /* what is seen outside */
+    place at;              /* where the next fetch begins */
     int32_t i[LN_ROWS], j[LN_ROWS]; /* pixel of tap (0,0) */
 } positions;
 
-static const int8_t *pixel(const positions *p, uint32_t m, int32_t u, int32_t v) /* under tap (u,v) of position m */
+static const int8_t *pixel(const positions *p, uint32_t m, int32_t u, int32_t v) /* under tap (u,v); NULL: none */
 {
     const ln_window *g = p->g;
     const int32_t i = p->i[m] + u * g->dh, j = p->j[m] + v * g->dw;
@@ -27,57 +33,80 @@ static const int8_t *pixel(const positions *p, uint32_t m, int32_t u, int32_t v)
     return p->x + ((size_t)i * (size_t)g->W + (size_t)j) * (size_t)g->C;
 }
 
-/* From value k on, as many as lie in one piece for all four positions; 0 if they are no multiple of 4, or outside. */
-static uint32_t look(const positions *p, uint32_t k, ln_piece *piece)
+/* The values from `at` on that lie in one piece for position m, *x the first; or as many outside, *x NULL. */
+static uint32_t run_of(const positions *p, uint32_t m, const place *at, const int8_t **x)
 {
-    const ln_window *g = p->g;
-    const uint32_t tap = k / p->channels, c = k % p->channels;
-    const int32_t u = (int32_t)(tap / (uint32_t)g->kw), v = (int32_t)(tap % (uint32_t)g->kw);
-    const uint32_t taps = p->joined > 1 ? p->joined - (uint32_t)v : 1;
-    const uint32_t n = taps * p->channels - c;
-    if (n % 4) return 0;
-    for (uint32_t m = 0; m < LN_ROWS; m++) {
-        const int8_t *x = pixel(p, m, u, v);
-        if (x == NULL || pixel(p, m, u, v + (int32_t)taps - 1) == NULL) return 0;
-        piece->x[m] = x + c;
-    }
-    return n;
+    int32_t taps = p->joined > 1 ? p->joined - at->v : 1;
+    const int8_t *first = pixel(p, m, at->u, at->v);
+    if (taps > 1 && (first == NULL || pixel(p, m, at->u, at->v + taps - 1) == NULL)) taps = 1;
+    *x = first ? first + at->c : NULL;
+    return (uint32_t)taps * p->channels - at->c;
 }
 
-static uint32_t gather(const positions *p, uint32_t k, ln_piece *piece)
+static void advance(const positions *p, place *at, uint32_t n) /* by no more than a run */
 {
-    const uint32_t n = p->K - k < LN_HELD ? p->K - k : LN_HELD;
-    for (uint32_t m = 0; m < LN_ROWS; m++) {
-        const ln_window *g = p->g;
-        int8_t *to = piece->held[m];
-        uint32_t tap = k / p->channels, c = k % p->channels, i = 0;
-        for (; i < n; tap++, c = 0) {
-            const int8_t *x = pixel(p, m, (int32_t)(tap / (uint32_t)g->kw), (int32_t)(tap % (uint32_t)g->kw));
-            for (; i < n && c < p->channels; i++, c++) to[i] = x ? x[c] : p->z;
-        }
-        for (; i % 4; i++) to[i] = 0;
-        piece->x[m] = to;
+    for (at->c += n; at->c >= p->channels; at->c -= p->channels) at->v++;
+    if (at->v < p->g->kw) return;
+    at->v = 0;
+    at->u++;
+}
+
+static void gather(const positions *p, uint32_t m, place *at, uint32_t n, int8_t *to)
+{
+    for (uint32_t left = n, run; left; left -= run) {
+        const int8_t *x;
+        run = run_of(p, m, at, &x);
+        if (run > left) run = left;
+        const int8_t *from = x ? x : &p->z;
+        const size_t step = x != NULL;
+        for (const int8_t *end = to + run; to != end; from += step) *to++ = *from;
+        advance(p, at, run);
     }
-    return n;
 }
 
 static uint32_t fetch(void *source, uint32_t k, ln_piece *piece)
 {
-    const uint32_t n = look(source, k, piece);
-    return n ? n : gather(source, k, piece);
+    positions *p = source;
+    const place begin = {0, 0, 0};
+    if (k == 0) p->at = begin;
+
+    uint32_t n = run_of(p, 0, &p->at, &piece->x[0]);
+    int whole = n % 4 == 0 && piece->x[0] != NULL;
+    for (uint32_t m = 1; m < LN_ROWS; m++) whole &= run_of(p, m, &p->at, &piece->x[m]) == n && piece->x[m] != NULL;
+    if (whole) {
+        advance(p, &p->at, n);
+        return n;
+    }
+    const uint32_t left = (uint32_t)(p->g->kh * p->g->kw) * p->channels - k;
+    place next = p->at;
+    n = left < LN_HELD ? left : LN_HELD;
+    for (uint32_t m = 0; m < LN_ROWS; m++) {
+        next = p->at;
+        gather(p, m, &next, n, piece->held[m]);
+        for (uint32_t i = n; i % 4; i++) piece->held[m][i] = 0;
+        piece->x[m] = piece->held[m];
+    }
+    p->at = next;
+    return n;
+}
+
+static ln_window decode(const ln_call *c, uint32_t *groups)
+{
+    ln_conv2d_attrs a;
+    ln_conv2d_decode(c->op.attrs, &a);
+    *groups = (uint32_t)a.groups;
+    return ln_window_of(c, a.kernel_size, a.stride, a.padding, a.dilation);
 }
 
 void ln_conv2d_i8_run(const ln_call *c)
 {
-    ln_conv2d_attrs a;
-    ln_conv2d_decode(c->op.attrs, &a);
-    const ln_window g = ln_window_of(c, a.kernel_size, a.stride, a.padding, a.dilation);
-    const uint32_t groups = (uint32_t)a.groups, C = (uint32_t)g.C / groups, O = c->out.dims[2] / groups;
+    uint32_t groups;
+    const ln_window g = decode(c, &groups);
+    const uint32_t C = (uint32_t)g.C / groups, O = c->out.dims[2] / groups;
     const ln_panels_i8 p = {O, (uint32_t)(g.kh * g.kw) * C, c->out.zero_point, ln_quant_of(c->op.attrs)};
     const size_t group_bytes = (size_t)ln_panels_bytes(O, p.K, LN_I8);
     const uint32_t count = (uint32_t)g.Ho * (uint32_t)g.Wo;
-    positions at = {&g, NULL, p.K, C, g.dw == 1 && groups == 1 ? (uint32_t)g.kw : 1, (int8_t)c->in[0].zero_point,
-                    {0}, {0}};
+    positions at = {&g, NULL, C, g.dw == 1 && groups == 1 ? g.kw : 1, (int8_t)c->in[0].zero_point, {0, 0, 0}, {0}, {0}};
 
     int32_t i = -g.top, j = -g.left, left = g.Wo; /* the next position, and how many its row still has */
     for (uint32_t first = 0; first < count; first += LN_ROWS) {

@@ -7,7 +7,7 @@ ln_status ln_softmax_check(const ln_call *c)
 {
     if (!ln_same_shape(&c->in[0], &c->out)) return LN_BAD_SHAPE;
     if (!ln_is_i8(c)) return ln_check_rest(c, 0);
-    if (c->out.dims[c->out.rank - 1] >= 1 << 15) return LN_BAD_SHAPE;
+    if (c->out.dims[c->out.rank - 1] > 32767) return LN_BAD_SHAPE;
     return ln_check_rest(c, c->op.weights_bytes > 512 ? 512 : c->op.weights_bytes & ~1u);
 }
 

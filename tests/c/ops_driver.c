@@ -18,6 +18,11 @@
 #include "fast.h"
 #endif
 
+#ifdef __NEWLIB__ /* the C library of chips */
+#include <malloc.h>
+#define posix_memalign(p, alignment, bytes) ((*(p) = memalign(alignment, bytes)) == NULL)
+#endif
+
 static FILE *jobs, *results;
 
 static void *block(size_t bytes)

@@ -27,16 +27,6 @@ ln_status ln_check_scale(ln_model *m, uint32_t i)
 
 #ifdef LN_WITH_I8
 
-static int built(uint32_t id) /* has this build the operator's int8 form? */
-{
-    switch (id) {
-#define LN_OP_I8(id, NAME, name) case id:
-#include "ln_ops_i8.def"
-    case LN_OP_QUANTIZE: case LN_OP_DEQUANTIZE: return 1;
-    default: return 0;
-    }
-}
-
 static uint32_t type_of(const ln_model *m, uint32_t tensor)
 {
     return m->bin[ln_tensor_record(m, tensor) + 4];
@@ -53,7 +43,6 @@ ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
         x = LN_F32 + LN_I8 - want;
     }
     if (ln_i8_type(y) && !facts->int8) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, LN_F32);
-    if (ln_i8_type(y) && !built(op->id)) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
 #ifndef LN_WITH_F32
     if (y != LN_I8 || x != LN_I8) return ln_fail(m, LN_UNKNOWN_OP, (int32_t)i, rec, op->id, 0);
 #endif

@@ -168,10 +168,8 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 #ifdef LN_SMALL
 static int all_finite(const float *v, uint32_t n)
 {
-    const uint8_t *p = (const uint8_t *)v;
-
-    for (; n; n--, p += 4)
-        if (!ln_is_finite(p)) return 0;
+    for (; n; n--)
+        if (!ln_is_number(*v++)) return 0;
     return 1;
 }
 #else

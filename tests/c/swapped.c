@@ -19,7 +19,7 @@ void NAME(SWAP, _run)(const ln_call *c)
 #else
     NAME(SWAP, _run_true)(c);
     for (uint32_t i = 0; i < c->out.elements; i++)
-        if (c->qy) c->qy[i] ^= 1;
+        if (c->qy) c->qy[i] ^= 64; /* more than what floats before it excuse */
         else c->y[i] = 1.25f * c->y[i] + 0.1f;
 #endif
 }

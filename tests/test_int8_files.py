@@ -106,7 +106,7 @@ CASES = [
     ("BAD_DTYPE", [(op(ADD, 6), "H", 7)], f"operator 2 (add), byte {op(ADD, 6)}: an input has type 0; 2 is expected"),
     ("BAD_DTYPE", [(op(FLOAT), "H", 24)], f"operator 6 (quantize), byte {op(FLOAT, 12)}: its output has type 0; 2 is"),
     ("BAD_DTYPE", [(op(PAD), "H", 24)], f"operator 3 (quantize), byte {op(PAD, 4)}: an input has type 2; 0 is"),
-    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", 0), (op(TABLE, 20), "I", 0)], "operator 1 (activation), byte ", "end at byte 0"),
+    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", 0), (op(TABLE, 20), "I", 0)], "operator 1 (activation)", "end at byte 0"),
     ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 257)], "257 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(TABLE, 16), "I", weights(SOFTMAX) + 512)], f"weights end at byte {weights(SOFTMAX) + 768}"),
     ("BAD_WEIGHTS", [(op(ADD, 16), "I", 128)], "it takes no weights, but their offset is 128"),

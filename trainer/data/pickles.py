@@ -84,6 +84,12 @@ class _Unpickler(pickle._Unpickler):
         stand_in = STAND_INS[module, name]
         return lambda *arguments: stand_in(*arguments)  # a throw-away, so that no pickle can alter the table
 
+    def _no_bytearray(self) -> None:
+        """It makes room for as many bytes as it is told before it reads any."""
+        raise pickle.UnpicklingError("it holds a bytearray, which no batch of CIFAR-10 does")
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
+
 
 def read_batch(where: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
     """(pixels uint8 (N, 3072), labels int64 (N,)) of one CIFAR-10 batch: a dict with `data` and `labels`."""

@@ -11,7 +11,7 @@ import io
 import pickle
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class _Unpickler(pickle._Unpickler):
         """It makes room for as many bytes as it is told before it reads any."""
         raise pickle.UnpicklingError("it holds a bytearray, which no batch of CIFAR-10 does")
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
 
 
 def read_batch(where: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:

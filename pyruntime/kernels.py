@@ -72,7 +72,7 @@ def peak_gflops(kernels: str, seconds: float) -> float | None:
 def pages(size: int, at_once: bool = True) -> tuple[Any, Any]:
     """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64. If it is large it is made of
     huge pages, where the system has them: a net whose tensors take megabytes runs up to a quarter faster. at_once: all
-    of it is asked for now, so that the first run meets no new page; but of more than MOST_AT_ONCE, which a file of a few
+    of it is asked for now, so that the first run meets no new page; of more than MOST_AT_ONCE, which a file of a few
     bytes can ask for, only what is used. ModelError where there is not so much."""
     huge = size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}

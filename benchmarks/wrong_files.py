@@ -25,6 +25,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -202,6 +203,13 @@ def models(folder: Path, tinymaix: Path | None) -> dict[str, tuple[bytes, str, R
     return found
 
 
+def load_runtimes() -> None:
+    """Once, before the forks, which need not do it then."""
+    for name in ("ai_edge_litert.interpreter", "onnxruntime", "ncnn", "litenet.pyruntime"):
+        if find_spec(name.partition(".")[0]):
+            import_module(name)
+
+
 def outcome(run: Run, path: Path) -> tuple[str, str]:
     """(kind, text) of running it in a fork."""
     reading, writing = os.pipe()
@@ -244,6 +252,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made = models(folder, options.tinymaix)
+        load_runtimes()
         rows: dict[str, dict[str, tuple[str, str]]] = {}
         others = {runtime: next(d for other, (d, *_) in made.items() if other != runtime) for runtime in made}
         for runtime, (good, suffix, run) in made.items():

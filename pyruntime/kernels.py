@@ -15,6 +15,7 @@ from .errors import ModelError
 
 HUGE_PAGE = 2 << 20  # bytes
 POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_READ and _WRITE, which Linux has since 5.14
+MOST_AT_ONCE = 256 << 20  # bytes of an arena
 SPIN_ROUNDS = 300_000  # about a millisecond
 KERNELS = {ffi.string(lib.ln_fast_name(k)).decode(): k for k in range(1, lib.LN_KERNELS_END)}  # name: number
 
@@ -71,16 +72,20 @@ def peak_gflops(kernels: str, seconds: float) -> float | None:
 def pages(size: int, at_once: bool = True) -> tuple[Any, Any]:
     """(what keeps it alive, its address): zeroed memory that starts at a multiple of 64. If it is large it is made of
     huge pages, where the system has them: a net whose tensors take megabytes runs up to a quarter faster. at_once: all
-    of it is asked for now, so that the first run meets no new page."""
+    of it is asked for now, so that the first run meets no new page; of more than MOST_AT_ONCE, which a file of a few
+    bytes can ask for, only what is used. ModelError where there is not so much."""
     huge = size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    memory = mmap.mmap(-1, size + HUGE_PAGE * huge, **private)
+    try:
+        memory = mmap.mmap(-1, size + HUGE_PAGE * huge, **private)
+    except (OSError, ValueError, OverflowError):
+        raise ModelError(f"The model needs {size:,} bytes of memory, which are not to be had here.") from None
     keep = ffi.from_buffer(memory)
     first = -int(ffi.cast("uintptr_t", keep)) % HUGE_PAGE if huge else 0
     with contextlib.suppress(OSError):
         if huge:
             memory.madvise(mmap.MADV_HUGEPAGE)
-        if at_once and sys.platform == "linux":
+        if at_once and size <= MOST_AT_ONCE and sys.platform == "linux":
             memory.madvise(POPULATE_WRITE, first, size)
     return keep, keep + first
 

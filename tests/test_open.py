@@ -124,6 +124,26 @@ def aliased(ends_early):
 
 
 @cache
+def gated(over_the_gate):
+    """A picture times one number a channel, written over the picture, or where the gate begins, which is shorter."""
+    relu = make_attrs(OPS["activation"].OP, {"activation": "relu"})
+    ops = [OpRec("activation", (0,), 1, relu), OpRec("global_avg_pool", (1,), 2), OpRec("mul", (1, 2), 3)]
+    places = {2: 64, 3: 64 * over_the_gate}
+    shapes = [(4,) if i == 2 else (2, 2, 4) for i in range(4)]
+    tensors = [TensorRec(s, offset=places.get(i, 0), input=i == 0) for i, s in enumerate(shapes)]
+    return write(Model([*tensors, TensorRec((2, 2, 4), output=True)], [*ops, OpRec("softmax", (3,), 4)]))
+
+
+@cache
+def flattened_output():
+    """A view of what is an output itself."""
+    relu = make_attrs(OPS["activation"].OP, {"activation": "relu"})
+    ops = [OpRec("activation", (0,), 1, relu), OpRec("flatten", (1,), 2), OpRec("softmax", (2,), 3)]
+    shapes = [(2, 2, 4), (2, 2, 4), (16,), (16,)]
+    return write(Model([TensorRec(s, input=i == 0, output=i in (1, 3)) for i, s in enumerate(shapes)], ops))
+
+
+@cache
 def huge_values():
     """A model whose output overflows, with golden values that do not."""
     w = pack("linear", Attrs(), {"weight": np.full((1, 2), 3e38)})
@@ -239,6 +259,7 @@ CASES = [
     ("OVERLAP", patched((tensor(4), "I", 16)), "it shares bytes with tensor 2, alive at operator 3"),
     ("OVERLAP", patched((tensor(8), "I", 48), (tensor(9), "I", 48)), "it shares bytes with tensor 5"),
     ("OVERLAP", aliased(ends_early=False), "it shares bytes with tensor 1, alive at operator 2"),
+    ("OVERLAP", gated(over_the_gate=True), "it shares bytes with tensor 2, alive at operator 2"),
     # operator records
     ("UNKNOWN_OP", patched((op(5), "H", 11)), f"operator 5 (?), byte {op(5)}: its number is 11. Install a newer"),
     ("UNKNOWN_OP", patched((op(5), "H", 0xFFFF)), "its number is 65535"),
@@ -321,6 +342,8 @@ ACCEPTED = {
     "add over its other input": patched((tensor(4), "I", 0), (tensor(5), "I", 320), (tensor(6), "I", 320)),
     "flatten that copies": patched((tensor(6), "I", 128)),
     "flatten whose input is read again": aliased(ends_early=True),
+    "flatten of an output": flattened_output(),
+    "a product over its first input": gated(over_the_gate=False),
     "bars of another grey": patched((124, "B", 255)),
     "overflow at run time": huge_values(),
 }

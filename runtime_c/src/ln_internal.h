@@ -47,6 +47,17 @@ static inline int ln_is_finite(const uint8_t *p) /* the float32 at p */
     return (ln_u32(p) & 0x7F800000u) != 0x7F800000u;
 }
 
+static inline int ln_is_number(float value) /* of this machine, neither NaN nor infinite */
+{
+    union {
+        float value;
+        uint32_t bits;
+    } v;
+
+    v.value = value;
+    return (v.bits & 0x7F800000u) != 0x7F800000u;
+}
+
 static inline int ln_is_normal(const uint8_t *p) /* above 0, finite and no denormal, which some processors take for 0 */
 {
     return ln_u32(p) - 0x00800000u < 0x7F000000u;

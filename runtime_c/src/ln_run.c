@@ -176,10 +176,8 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 #if defined(LN_SMALL) && !defined(__wasm_simd128__)
 static int all_finite(const float *v, uint32_t n)
 {
-    const uint8_t *p = (const uint8_t *)v;
-
-    for (; n; n--, p += 4)
-        if (!ln_is_finite(p)) return 0;
+    for (; n; n--)
+        if (!ln_is_number(*v++)) return 0;
     return 1;
 }
 #else

@@ -25,13 +25,16 @@ static int panel_holds(const uint8_t *b, uint32_t width, uint32_t K, int depthwi
 
 static int sums_hold(const ln_model *m, const ln_op *op, const ln_tensor *y)
 {
-    const uint32_t groups = op->id == LN_OP_CONV2D ? ln_u16(op->attrs + 10) : 1, O = y->dims[y->rank - 1] / groups;
-    const uint32_t all = O / 16 * 16 + (O % 16 + 3) / 4 * 4, K = op->weights_bytes / groups / all - 8;
-    const uint8_t *b = m->bin + op->weights_at;
     ln_tensor x;
 
     ln_get_tensor(m, op->inputs[0], &x);
-    const int64_t most = op->id == LN_OP_EMBED_PROJECTION ? 128 * (int64_t)x.dims[x.rank - 1] : 128;
+    const int embeds = op->id == LN_OP_EMBED_PROJECTION;
+    const uint32_t groups = op->id == LN_OP_CONV2D ? ln_u16(op->attrs + 10) : 1;
+    const uint32_t O = embeds ? ln_u32(op->attrs) : y->dims[y->rank - 1] / groups;
+    const uint32_t all = O / 16 * 16 + (O % 16 + 3) / 4 * 4, K = op->weights_bytes / groups / all - 8;
+    const int64_t most = embeds ? 128 * (int64_t)x.dims[x.rank - 1] : 128;
+    const uint8_t *b = m->bin + op->weights_at;
+
     for (uint32_t g = 0; g < groups; g++)
         for (uint32_t left = all; left;) {
             const uint32_t width = left < 16 ? left : 16;

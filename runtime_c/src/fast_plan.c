@@ -341,21 +341,27 @@ void ln_fast_choose(ln_model *m, const uint8_t *choices)
     m->choices = choices;
 }
 
-size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
+static size_t bytes_of(ln_builder b) /* that was told what, and has counted nothing */
 {
-    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL};
-    if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
+    if (b.m == NULL || b.m->len == 0 || b.kernels == NULL) return 0;
     build(&b);
     return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
 }
 
+size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
+{
+    return bytes_of((ln_builder){m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL});
+}
+
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes)
 {
-    const size_t need = ln_fast_bytes_as(m, kernels, choice);
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL};
+    const size_t need = bytes_of(b);
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
-    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0, 0, NULL};
+    b.pool = pool;
+    b.memory = memory;
     build(&b);
     ((ln_plan *)memory)->bytes = need;
     m->fast = memory;

@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 import threading
+from functools import cache
 from typing import Any
 
 from . import tuned as remembered
@@ -28,19 +29,25 @@ def available() -> list[str]:
     return ["portable", *(name for name, number in KERNELS.items() if lib.ln_fast_has(number))]
 
 
+@cache
+def _best() -> str:
+    """The fastest set. Asked once: a virtual machine takes microseconds to tell what its processor can do."""
+    return available()[-1]
+
+
 def prepare(model: Any, kernels: str | None, threads: int | None, tuned: bool | bytes) -> tuple[str, int, Any]:
     """Have the model run by the kernels of that name, or the best, on so many threads, or as many as are worth it, with
     the algorithms that are remembered for it (True), chosen by the cost model (False), or given. Returns the kernels'
     name, the number of threads, and the memory that must live as long as the model."""
     if kernels is not None and kernels not in available():
         raise ModelError(f"There are no kernels {kernels!r} on this processor; it can run {', '.join(available())}.")
-    number = KERNELS.get(kernels or "", lib.LN_KERNELS_BEST)
-    if kernels == "portable" or not lib.ln_fast_has(number):
-        return "portable", 1, None
+    name = kernels or _best()
+    if name == "portable":
+        return name, 1, None
+    number = KERNELS[name]
     if threads is None:
         threads = lib.ln_fast_threads(model, number, _processors())
     pool = _pool(threads) if threads > 1 else ffi.NULL
-    name = ffi.string(lib.ln_fast_name(number)).decode()
     choices = remembered.recall(model, name, pool.threads if pool else 1) if tuned is True else tuned or None
     if choices is not None:
         if len(choices) != model.op_count:

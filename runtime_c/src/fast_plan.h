@@ -16,6 +16,7 @@ typedef struct ln_builder {
     uint64_t used;       /* bytes of it */
     uint64_t scratch;    /* the most that a step needs */
     uint64_t cycles;     /* of all steps */
+    uint64_t transformed; /* floats of Winograd's weights */
     float **widened;     /* half weights of each operator as floats, where kernels->halves is 0 */
 } ln_builder;
 

@@ -17,7 +17,6 @@ from ..kernels.source import source
 from .follow import follow, follower
 from .lanes import LANES, Bound, in_lane, schedule
 
-
 SHORT, TIMES = 3e-5, 12  # seconds that are little, and how often such launches are done in one graph
 
 

@@ -50,7 +50,8 @@ class Rounded:
         own = {name: np.asarray(weights[name]) for name in node.params.values()}
         if lower.least_scale(self.graph, node, own, self.quants) > self.quants[node.output].scale:
             every = {name: np.asarray(weights[name]) for name in self.graph.params}
-            spans = {t: q.range for t, q in self.quants.items()}
+            unused = dict.fromkeys(range(len(self.graph.tensors)), (0.0, 0.0))  # a checkpoint has no scales of them
+            spans = unused | {t: q.range for t, q in self.quants.items()}
             self.quants = ranges.assign(self.graph, every, spans, self.floats, self.quants)
         return lower.Lowering(self.graph, own, self.quants, self.floats, {}).whole(node)
 

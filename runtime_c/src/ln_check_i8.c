@@ -43,9 +43,10 @@ static uint32_t type_of(const ln_model *m, uint32_t tensor)
 ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_facts *facts)
 {
     const uint32_t rec = ln_op_record(m, i);
-    uint32_t y = LN_I8, x = LN_I8;
 #ifdef LN_WITH_F32
-    y = x = type_of(m, op->output);
+    const uint32_t y = type_of(m, op->output);
+    uint32_t x = y;
+
     if (op->id == LN_OP_QUANTIZE || op->id == LN_OP_DEQUANTIZE) {
         const uint32_t want = op->id == LN_OP_QUANTIZE ? LN_I8 : LN_F32;
         if (y != want) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, want);
@@ -54,6 +55,9 @@ ln_status ln_check_types(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
     for (uint32_t k = 0; k < op->n_inputs; k++)
         if (type_of(m, op->inputs[k]) != x)
             return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 4 + 2 * k, type_of(m, op->inputs[k]), x);
+#else
+    const uint32_t y = LN_I8; /* as all are */
+    (void)op;
 #endif
     if (y == LN_I8 && !facts->int8) return ln_fail(m, LN_BAD_DTYPE, (int32_t)i, rec + 12, y, LN_F32);
     return LN_OK;

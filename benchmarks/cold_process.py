@@ -52,8 +52,8 @@ def prepare(folder: Path) -> None:
     import numpy as np
 
     sys.path.insert(0, str(Path(__file__).parent))
-    import runtime_peers
     import zoo_bins
+    from to_onnx import to_onnx
     from to_tflite import to_tflite
 
     from litenet.exporter import device, format
@@ -63,7 +63,7 @@ def prepare(folder: Path) -> None:
     made = device.model(device.prepare(source), picture, False, {"name": "mnist_cnn", "loss": "cross_entropy"}, None)
     (folder / "net.bin").write_bytes(format.write(made))
     (folder / "net.tflite").write_bytes(to_tflite(source))
-    (folder / "net.onnx").write_bytes(runtime_peers.to_onnx(source))
+    (folder / "net.onnx").write_bytes(to_onnx(source))
     (folder / "litert.py").write_text(LITERT)
     (folder / "onnx_runtime.py").write_text(ONNX)
     cv2.imwrite(str(folder / "seven.png"), np.random.default_rng(7).integers(0, 256, (28, 28), np.uint8))

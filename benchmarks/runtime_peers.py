@@ -1,14 +1,14 @@
-"""Our runtime beside ONNX Runtime, and LiteRT where it takes the net, with the same weights, one thread, batch 1.
+"""Our runtime beside ONNX Runtime, LiteRT, OpenVINO, ncnn and MNN with the same weights, one thread, batch 1.
 
-    pip install litenet onnx onnxruntime ai-edge-litert
+    pip install litenet onnx onnxruntime ai-edge-litert openvino ncnn pnnx MNN
     python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
     python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
-Nets are made of linear, conv2d, depthwise_conv2d, maxpool2d, global_avg_pool, flatten, add, prelu, with relu, relu6 or
-nothing after them; LiteRT is shown those without flatten. Prints for each microseconds of load, first run, and warm
-run: medians of interleaved rounds, and of the warm run also the best, which other work on a shared machine disturbs
-least; then the largest difference of the outputs, of the largest output. --cpu: processor time of the thread instead of
-time on the wall, for a machine with other work.
+All in one process, called from Python, one after another in each of 15 rounds. Prints a table for each of load, first
+run and warm run (medians) and of the best warm run, which other work on a shared machine disturbs least, in
+microseconds; then the largest difference of the outputs, of the largest output. Rivals that are not installed or cannot
+take a net are left out, and why is said. --cpu: processor time of the thread instead of time on the wall, for a machine
+with other work.
 """
 
 from __future__ import annotations
@@ -19,91 +19,45 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent))
+import rivals
 import zoo_bins
-from to_tflite import to_tflite
+from to_onnx import to_onnx
 
 from litenet.exporter import device, format
 from litenet.exporter.source import Source, load_source
 from litenet.pyruntime import InferenceEngine
 
-NETS = ["mnist_mlp", "mnist_cnn", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar", "resnet18_224",
-        "mbv1_025_96", "dscnn_kws", "mbv2_224", zoo_bins.FACENET]  # fmt: skip
+NETS = ["mnist_mlp", "mnist_cnn", "litenet_cifar", "cifar_cnn", "tomato_cnn", "resnet8", "resnet18_cifar",
+        "resnet18_224", "mbv1_025_96", "dscnn_kws", "mbv2_224", zoo_bins.FACENET]  # fmt: skip
 ROUNDS, SECONDS = 15, 0.05  # of warm runs in a round
+NEAR = 1e-4  # share of the largest output that rounding may make
+WHAT = ("load", "first", "warm", "best")
 clock = time.perf_counter  # --cpu: time.thread_time
 
 
-def to_onnx(source: Source) -> bytes:
-    """The net as ONNX, channels first."""
-    graph, weights = device.prepare(source).graph, device.prepare(source).weights
-    nodes, constants = [], []
-    shape = graph.input_shape
-    fed = [1, shape[2], *shape[:2]] if len(shape) == 3 else [1, *shape]
-    image = None  # (H, W, C) of what was flattened
+class LiteNet(rivals.Rival):
+    """Ours, by the same face."""
 
-    def constant(name: str, array: np.ndarray) -> str:
-        constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+    name, package = "LiteNet", "litenet"
 
-    for n in graph.nodes:
-        x, y = [graph.tensors[t].name for t in n.inputs], graph.tensors[n.output].name
-        a, act = n.attrs, getattr(n.attrs, "activation", "none")
-        raw = f"{y}.raw" if act in ("relu", "relu6") else y
-        bias = [constant(f"{n.name}.b", weights[n.params["bias"]])] if "bias" in n.params else []
-        if n.op == "conv2d":
-            w = constant(f"{n.name}.w", weights[n.params["weight"]].transpose(0, 3, 1, 2))
-            nodes.append(helper.make_node("Conv", [*x, w, *bias], [raw], pads=list(a.padding), strides=list(a.stride)))
-        elif n.op == "depthwise_conv2d":
-            w = constant(f"{n.name}.w", weights[n.params["weight"]].transpose(2, 0, 1)[:, None])
-            more = {"pads": list(a.padding), "strides": list(a.stride), "group": graph.tensors[n.output].shape[-1]}
-            nodes.append(helper.make_node("Conv", [*x, w, *bias], [raw], **more))
-        elif n.op == "maxpool2d":
-            pads = list(a.padding)
-            size = {"kernel_shape": list(a.kernel_size), "strides": list(a.stride)}
-            nodes.append(helper.make_node("MaxPool", x, [y], pads=pads, **size))
-        elif n.op == "global_avg_pool":
-            nodes.append(helper.make_node("GlobalAveragePool", x, [f"{y}.map"]))
-            nodes.append(helper.make_node("Flatten", [f"{y}.map"], [y]))
-        elif n.op == "flatten":
-            image = graph.shapes(n)[0]
-            nodes.append(helper.make_node("Flatten", x, [y]))
-        elif n.op == "prelu":
-            slopes = constant(f"{n.name}.s", weights[n.params["slope"]].reshape(-1, 1, 1))
-            nodes.append(helper.make_node("PRelu", [*x, slopes], [y]))
-        elif n.op == "add":
-            nodes.append(helper.make_node("Add", x, [raw]))
-        elif n.op == "linear":
-            w = weights[n.params["weight"]]
-            if len(graph.shapes(n)[0]) == 3:
-                image = graph.shapes(n)[0]
-                nodes.append(helper.make_node("Flatten", x, [f"{y}.row"]))
-                x = [f"{y}.row"]
-            if image is not None:  # rows of (H, W, C) become rows of (C, H, W)
-                w, image = w.reshape(-1, *image).transpose(0, 3, 1, 2).reshape(len(w), -1), None
-            nodes.append(helper.make_node("Gemm", [*x, constant(f"{n.name}.w", w), *bias], [raw], transB=1))
-        if act == "relu":
-            nodes.append(helper.make_node("Relu", [raw], [y]))
-        if act == "relu6":
-            ends = [constant(f"{n.name}.{k}", np.array(v, np.float32)) for k, v in (("lo", 0), ("hi", 6))]
-            nodes.append(helper.make_node("Clip", [raw, *ends], [y]))
-        if act not in ("none", "relu", "relu6") or not nodes or nodes[-1].output[0] != y:
-            raise SystemExit(f"{n.name}: {n.op} with {act} is not written here")
-    ends = [graph.tensors[graph.input].name, graph.tensors[graph.outputs[0]].name]
-    made = helper.make_graph(
-        nodes, "net",
-        [helper.make_tensor_value_info(ends[0], TensorProto.FLOAT, fed)],
-        [helper.make_tensor_value_info(ends[1], TensorProto.FLOAT, [1, *graph.output_shape])], constants,
-    )  # fmt: skip
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 9
-    onnx.checker.check_model(model)
-    return model.SerializeToString()
+    def __init__(self, net: Path, source: Source):
+        self.net = net.with_suffix(".bin")
+        model = device.model(device.prepare(source), format.Preprocessing(), False, {"name": net.stem}, None)
+        self.net.write_bytes(format.write(model))
+
+    def load(self) -> Any:
+        return InferenceEngine(self.net, threads=1)
+
+    def feed(self, x: np.ndarray) -> Any:
+        return x
+
+    def run(self, model: Any, fed: Any) -> np.ndarray:
+        return model.predict(fed)
 
 
 def timed(call) -> float:
@@ -119,68 +73,53 @@ def warm(call) -> list[float]:
     return times
 
 
-def compare(name: str, source: Source, folder: Path) -> None:
-    binary, other = folder / "net.bin", folder / "net.onnx"
-    model = device.model(device.prepare(source), format.Preprocessing(), False, {"name": name}, None)
-    binary.write_bytes(format.write(model))
-    other.write_bytes(to_onnx(source))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-
-    def peer() -> onnxruntime.InferenceSession:
-        return onnxruntime.InferenceSession(str(other), options, providers=["CPUExecutionProvider"])
-
-    def own() -> InferenceEngine:
-        return InferenceEngine(binary, threads=1)
-
-    ours, theirs = own(), peer()
-    x = np.random.default_rng(0).standard_normal(ours.input_shape).astype(np.float32)
-    given = theirs.get_inputs()[0].name
-    fed = x.transpose(2, 0, 1)[None].copy() if x.ndim == 3 else x.reshape(1, -1)
-    runners = [(own, lambda m: m.predict(x)), (peer, lambda m: m.run(None, {given: fed})[0][0])]
-    try:
-        (folder / "net.tflite").write_bytes(to_tflite(source))
-        runners.append((lambda: LiteRT(folder / "net.tflite"), lambda m: m.run(x[None])))
-    except (SystemExit, ImportError):
-        pass
-    answers = [run_one(load()) for load, run_one in runners]
-    worst = max(np.abs(answers[0] - y).max() for y in answers[1:]) / np.abs(answers[1]).max()
-    rows: dict[str, list[list[float]]] = {k: [[] for _ in runners] for k in ("load", "first", "warm", "best")}
+def compare(name: str, source: Source, folder: Path, kinds: list[type[rivals.Rival]]) -> dict[str, dict[str, float]]:
+    """{what: {name: microseconds}}, and under "differs" the largest difference from ours."""
+    net = folder / f"{name}.onnx"
+    runners: list[tuple[rivals.Rival, Any]] = []
+    x = np.random.default_rng(0).standard_normal(source.graph.input_shape).astype(np.float32)
+    net.write_bytes(to_onnx(source))
+    for kind in kinds:
+        try:
+            runner = kind(net, source)
+            runners.append((runner, runner.feed(x)))
+        except rivals.NotHereError as e:
+            print(f"{name}: no {kind.name}: {e}", file=sys.stderr)
+    answers = []
+    for runner, fed in runners:
+        model = runner.load()  # may own the answer
+        answers.append(np.ravel(runner.run(model, fed)).copy())
+    rows: dict[str, dict[str, list[float]]] = {k: {r.name: [] for r, _ in runners} for k in WHAT}
     for _ in range(ROUNDS):
-        for k, (load, run_one) in enumerate(runners):
+        for runner, fed in runners:
             start = clock()
-            model = load()
-            rows["load"][k].append((clock() - start) * 1e6)
-            rows["first"][k].append(timed(lambda m=model, f=run_one: f(m)))
-            times = warm(lambda m=model, f=run_one: f(m))
-            rows["warm"][k].append(statistics.median(times))
-            rows["best"][k].append(min(times))
-    cells = []
-    for what, each in rows.items():
-        figures = [min(v) if what == "best" else statistics.median(v) for v in each]
-        ratios = ", ".join(f"{v / figures[0]:.2f}x" for v in figures[1:])
-        cells.append(f"{what} {' / '.join(f'{v:,.1f}' for v in figures)} ({ratios})")
-    print(f"{name:<16}{ours.kernels}  " + "   ".join(cells) + f"   differs by {worst:.1e}", flush=True)
+            model = runner.load()
+            rows["load"][runner.name].append((clock() - start) * 1e6)
+            rows["first"][runner.name].append(timed(lambda r=runner, m=model, f=fed: r.run(m, f)))
+            times = warm(lambda r=runner, m=model, f=fed: r.run(m, f))
+            rows["warm"][runner.name].append(statistics.median(times))
+            rows["best"][runner.name].append(min(times))
+    made = {w: {k: min(v) if w == "best" else statistics.median(v) for k, v in rows[w].items()} for w in WHAT}
+    scale = np.abs(answers[0]).max()
+    made["differs"] = {
+        r.name: float(np.abs(a - answers[0]).max() / scale) for (r, _), a in zip(runners, answers, strict=True)
+    }
+    return made
 
 
-class LiteRT:
-    """A net in LiteRT with its XNNPACK kernels, one thread."""
-
-    def __init__(self, path: Path):
-        from ai_edge_litert.interpreter import Interpreter
-
-        self.net = Interpreter(str(path), num_threads=1)
-        self.net.allocate_tensors()
-        self.x, self.y = self.net.get_input_details()[0]["index"], self.net.get_output_details()[0]["index"]
-
-    def run(self, x: np.ndarray) -> np.ndarray:
-        self.net.set_tensor(self.x, x)
-        self.net.invoke()
-        return self.net.get_tensor(self.y)[0]
+def table(what: str, figures: dict[str, dict[str, dict[str, float]]], names: list[str]) -> str:
+    """Markdown; the last column is the best rival's time over ours."""
+    lines = [f"| {what} | {' | '.join(names)} | ahead of the best |", "|---|" + "--:|" * (len(names) + 1)]
+    for net, made in figures.items():
+        row = made[what]
+        others = [v for k, v in row.items() if k != names[0]]
+        ahead = f"{min(others) / row[names[0]]:.2f}x" if others else ""
+        lines.append(f"| {net} | {' | '.join(f'{row[k]:,.1f}' if k in row else '' for k in names)} | {ahead} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description="LiteNet beside ONNX Runtime.")
+    p = argparse.ArgumentParser(description="LiteNet beside other runtimes.")
     p.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}")
     p.add_argument("--run", help="a run folder of edge-train instead")
     p.add_argument("--cpu", action="store_true", help="processor time instead of time on the wall")
@@ -188,13 +127,31 @@ def main() -> None:
     if args.cpu:
         global clock
         clock = time.thread_time
-    print(f"LiteNet / ONNX Runtime {onnxruntime.__version__} / LiteRT in microseconds, one thread (times ours)")
+    kinds: list[type[rivals.Rival]] = [LiteNet]
+    titles = []
+    for kind in rivals.ALL:
+        try:
+            titles.append(kind.title())
+            kinds.append(kind)
+        except rivals.NotHereError as e:
+            print(f"no {kind.name}: {e}", file=sys.stderr)
+    figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        if args.run:
-            compare(Path(args.run).name, load_source(args.run), Path(folder))
-        else:
-            for name in args.nets or NETS:
-                compare(name, zoo_bins.source_of(name), Path(folder))
+        sources = {Path(args.run).name: load_source(args.run)} if args.run else {}
+        for name in [*sources] or args.nets or NETS:
+            source = sources.get(name) or zoo_bins.source_of(name)
+            figures[name] = compare(name, source, Path(folder), kinds)
+            print(name, {k: round(v, 1) for k, v in figures[name]["warm"].items()}, file=sys.stderr, flush=True)
+    time_of = "processor time" if args.cpu else "time on the wall"
+    print(f"One thread, microseconds, {time_of}, medians of {ROUNDS} interleaved rounds; {', '.join(titles)}")
+    for what in WHAT:
+        print(f"\n{table(what, figures, [k.name for k in kinds])}")
+    differs = [(v, k, net) for net, made in figures.items() for k, v in made["differs"].items()]
+    near = [found for found in differs if found[0] <= NEAR]
+    print("\nOutputs differ from ours by at most {:.1e} of the largest ({}, {}).".format(*max(near)))
+    for v, k, net in differs:
+        if not v <= NEAR:
+            print(f"But those of {k} for {net} differ by {v:.1e}: it does not calculate the same.")
 
 
 if __name__ == "__main__":

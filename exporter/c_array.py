@@ -31,6 +31,11 @@ HEADER = """\
 
 #include <stdint.h>
 
+#ifdef LN_MODEL_IN_H /* firmware_examples/common/model_in.h asks for the names */
+#define MODEL_NAME {lower}
+#define MODEL_CAPS {upper}
+#endif
+
 #if defined(__GNUC__)
 #define LN_ALIGNED_16 __attribute__((aligned(16)))
 #elif defined(_MSC_VER)

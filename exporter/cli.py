@@ -9,9 +9,11 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from litenet.pyruntime.pipes import while_read
 from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
 
@@ -66,11 +68,10 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError("--int8 makes a model of whole numbers: it goes with no --fp16, and not to ONNX.")
         if options.with_golden and options.out is not None and options.out.suffix.lower() != ".h":
             raise UserError("--with-golden: only for C headers; a .bin has golden inputs unless --no-golden is given.")
-        writer(options)
+        return while_read(partial(writer, options))
     except UserError as error:
         print(f"edge-export: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from litenet.trainer.int8.scheme import Numbers, Quant, picture
+from litenet.trainer.int8.scheme import SMALLEST, Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, Shape, activations
 from litenet.trainer.ops.spec import SIZES
 
-from . import format_int8
+from . import format_int8, pack_int8
 
-MAJOR, MINOR = 1, 0
+MAJOR = 1
 HEADER_BYTES, TENSOR_BYTES, OP_BYTES, ATTR_BYTES = 128, 32, 64, 32
 BLOCK = 64  # sections and weights start at multiples of it
 LINE = 16  # tensors in the arena start at multiples of it
@@ -43,7 +43,7 @@ RESIZE = {"nearest": 0, "bilinear": 1, "area": 2}
 FIT = {"stretch": 0, "crop": 1, "letterbox": 2}
 COLOR = {"none": 0, "gray": 1, "rgb": 2, "bgr": 3}
 INVERT = {"never": 0, "always": 1, "auto": 2}
-KINDS = {"f32": 0, "i8": 0, "frame": 1}
+KINDS = {"f32": 0, "i8": 0, "frame": 1, "made": 2}
 QUANT_AT = 20  # of the attribute bytes: where the numbers of an int8 operator begin
 
 
@@ -107,13 +107,14 @@ Checksum = tuple[float, float] | int  # op_checksum, or a CRC-32 where every mac
 class Golden:
     """Inputs with what this model makes of them, for the self-test.
 
-    `kind` "f32" or "i8", the input's type: inputs are tensors; "frame": uint8 frames (H,W,C), before normalisation.
+    `kind` "f32" or "i8", the input's type: inputs are tensors; "frame": uint8 frames (H,W,C), before normalisation;
+    "made", of an i8 input: seeds, which pyruntime.chip_file.made makes the frame or the tensor of.
     `outputs`: for each input all outputs, float32 one after another, or a tuple of them, each of its type. `checksums`:
     for each input what checksums() makes of what the operators give.
     """
 
     kind: str
-    inputs: Sequence[np.ndarray]
+    inputs: Sequence[np.ndarray | int]
     outputs: Sequence[np.ndarray | tuple[np.ndarray, ...]]
     checksums: Sequence[Sequence[Checksum]]
 
@@ -203,9 +204,15 @@ def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, 
         rest += struct.pack("<4B3i3iB3x", *codes, *P, *fill, *Q, *fill, p.pad)
     else:
         rest += struct.pack("<4B3f3fB3x", *codes, *mean, *std, p.pad)
-    front = struct.pack("<4sHHI", b"LNET", MAJOR, MINOR, length)
+    front = struct.pack("<4sHHI", b"LNET", MAJOR, _minor(model), length)
     crc = zlib.crc32(front + bytes(4) + rest)
     return front + struct.pack("<I", crc) + rest
+
+
+def _minor(model: Model) -> int:
+    """The lowest version that has all that the file uses."""
+    made = model.golden is not None and model.golden.kind == "made"
+    return int(made or any(pack_int8.is_short(op.op, op.weights) for op in model.ops if op.weight_dtype == "i8"))
 
 
 def _normalisation(p: Preprocessing, x: Shape) -> tuple[list[float], list[float]]:
@@ -232,7 +239,7 @@ def _normalisation(p: Preprocessing, x: Shape) -> tuple[list[float], list[float]
         raise ValueError(f"preprocessing: mean has {len(mean)}, std {len(std)} values; {channels} are expected")
     mean, std = mean[:channels], std[:channels]
     stored = np.array([*mean, *std], np.float32)
-    if not np.isfinite(stored).all() or not (stored[channels:] > 0).all():
+    if not np.isfinite(stored).all() or not (stored[channels:] >= SMALLEST).all():
         raise ValueError("preprocessing: means must be finite, deviations finite and above 0, in float32 too")
     if not 0 <= p.pad <= 255:
         raise ValueError(f"preprocessing: pad is {p.pad}; a grey value from 0 to 255 is expected")
@@ -298,7 +305,7 @@ def _lifetimes(model: Model) -> list[tuple[int, int]]:
 def _tensor(model: Model, i: int, life: tuple[int, int]) -> bytes:
     t = model.tensors[i]
     if t.dtype not in DTYPES:
-        raise ValueError(f"tensor {i} has type {t.dtype!r}; format {MAJOR}.{MINOR} knows {', '.join(DTYPES)}")
+        raise ValueError(f"tensor {i} has type {t.dtype!r}; format {MAJOR} knows {', '.join(DTYPES)}")
     if not 1 <= len(t.shape) <= 4 or min(t.shape) < 1 or math.prod(t.shape) > MAX_ELEMENTS:
         raise ValueError(f"tensor {i} has shape {tuple(t.shape)}; 1 to 4 dims, in all below 2^30, are expected")
     if t.offset % LINE or t.offset < 0 or ((t.input or t.output) and t.offset):
@@ -385,7 +392,7 @@ def _golden(model: Model) -> bytes:
     if g.kind not in KINDS or (g.kind == "frame" and model.preprocessing.color == "none"):
         raise ValueError(f"golden: kind is {g.kind!r}; 'f32' is expected, or 'frame' if the input is a picture")
     x_type = model.tensors[0].dtype
-    if g.kind not in (x_type, "frame"):
+    if g.kind not in ((x_type, "frame", "made") if x_type == "i8" else (x_type, "frame")):
         raise ValueError(f"golden: kind is {g.kind!r}, but the input is {x_type}")
     out = struct.pack("<IIIB3x", 1, G, N, KINDS[g.kind])
     out += b"".join(struct.pack("<I", zlib.crc32(op.weights)) for op in model.ops)
@@ -394,17 +401,21 @@ def _golden(model: Model) -> bytes:
     n_out = sum(math.prod(t.shape) for t in outputs)
     for x, y, sums in zip(g.inputs, g.outputs, g.checksums, strict=True):
         wanted = {"frame": np.uint8, "i8": np.int8}.get(g.kind)
-        if wanted is not None and x.dtype != wanted:
+        if (g.kind == "made") != isinstance(x, int):
+            raise ValueError(f"golden: of kind {g.kind!r} an input is a {type(x).__name__}")
+        if wanted is not None and not isinstance(x, int) and x.dtype != wanted:
             raise ValueError(f"golden: a{'n input' if g.kind == 'i8' else ' frame'} has type {x.dtype}; "
                              f"{np.dtype(wanted).name} is expected")  # fmt: skip
         values = _split(y, outputs)
         size_y = sum(np.size(part) for part in values)
-        if np.size(x) != n_in or size_y != n_out or len(values) != len(outputs) or len(sums) != N:
+        size_x = n_in if isinstance(x, int) else np.size(x)
+        if size_x != n_in or size_y != n_out or len(values) != len(outputs) or len(sums) != N:
             raise ValueError(
-                f"golden: {np.size(x)} input and {size_y} output values and {len(sums)} checksums; "
+                f"golden: {size_x} input and {size_y} output values and {len(sums)} checksums; "
                 f"{n_in}, {n_out} and {N} are expected"
             )
-        out += _padded(x, g.kind) + b"".join(_padded(v, t.dtype) for v, t in zip(values, outputs, strict=True))
+        out += struct.pack("<I", x) if isinstance(x, int) else _padded(x, g.kind)
+        out += b"".join(_padded(v, t.dtype) for v, t in zip(values, outputs, strict=True))
         out += b"".join(_checksum(s, same) for s, same in zip(sums, exact(model), strict=True))
     return out
 

@@ -18,7 +18,7 @@ from litenet.trainer.int8.net import Net
 from litenet.trainer.int8.scheme import PROBABILITIES
 from litenet.trainer.memory import bytes_text
 
-from . import format, imported
+from . import format, imported, imported_layers
 from .importers import check
 from .importers.foreign import MALFORMED, Foreign, shape_text
 from .importers.given import Given
@@ -26,6 +26,7 @@ from .int8 import given as lowering
 from .int8 import write
 
 SAMPLES = 32  # random inputs, of all int8 alike
+LAYER_SAMPLES = 8  # of them, those that go operator by operator
 NEAR = 1e-3  # of outputs in floats: share of the largest, and absolute
 STEP = 1.001  # what counts as one step of the output: scales are float32
 
@@ -76,13 +77,16 @@ def convert(path: Path, foreign: Foreign, given: Given, out: Path, options: impo
         values = check.given(foreign, options.check)
         inputs.append((nets.enter(net, values.astype(np.float32)), f"{len(values)} inputs of {options.check}"))
     exact = all(n.output in net.quants for n in net.graph.nodes)
-    found = []
+    found, layers = [], None
     for q, what in inputs:
         tensors = nets.run(net, q)
         prove(binary, net, q, tensors, foreign, exact)
         found.append(compare(net, foreign, q, tensors, what))
-    refuse_mismatch(found[-1], foreign)  # of given inputs and noise the given ones decide
-    metadata["parity"] = found[-1].as_dict()
+        layers = imported_layers.layers(net, foreign, q[:LAYER_SAMPLES])
+        refuse_layer(layers, found[-1], foreign)
+    if layers is None or not exact:
+        refuse_mismatch(found[-1], foreign)  # of given inputs and noise the given ones decide
+    metadata["parity"] = found[-1].as_dict() | ({} if layers is None else {"layers": layers.as_dict()})
     with imported.refusing(path):
         bare = write.model(net, plan, frame, metadata)
         golden = write.golden(net, bare, x[:1], None if frames is None else frames[:1]) if options.golden else None
@@ -93,13 +97,18 @@ def convert(path: Path, foreign: Foreign, given: Given, out: Path, options: impo
     yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), int8 as in the source"
     left = sum(n.output not in net.quants and n.op != "dequantize" for n in net.graph.nodes)
     if left:
-        yield f"  in float32, as in the source: {left} operator" + "s" * (left > 1)
+        yield (
+            f"  in float32: {left} operator" + "s" * (left > 1) + ", float in the source or with weights whose zero "
+            "point leaves more than int8"
+        )
     yield f"  weights {stored:,} bytes, arena {plan.arena_bytes:,} bytes of RAM, {macs:,} MACs an inference"
     yield (
         f"  {len(foreign.graph.nodes)} operators became {len(net.graph.nodes)}; input "
         f"{shape_text(net.graph.input_shape)}" + imported.preprocessing_text(frame)
     )
     yield from map(str, found)
+    if layers is not None:
+        yield str(layers)
 
 
 def samples(net: Net, foreign: Foreign, frame: format.Preprocessing) -> tuple[np.ndarray, np.ndarray | None]:
@@ -174,6 +183,17 @@ def scores(net: Net) -> float:
 def apart(a: np.ndarray, b: np.ndarray, scale: float) -> np.ndarray:
     """|a - b| in steps, each sample a row."""
     return np.abs(a.reshape(len(a), -1).astype(np.float64) - b.reshape(len(b), -1)) / scale
+
+
+def refuse_layer(layers: imported_layers.Layers | None, found: Steps, foreign: Foreign) -> None:
+    """Raise UserError where an operator gives something else for the same whole numbers."""
+    if layers is None or layers.steps <= imported_layers.MOST:
+        return
+    raise UserError(
+        f"{foreign.where}: on {found.what}, the output of {layers.worst!r} differs from that of {layers.by} by "
+        f"{layers.steps} steps of int8 (allowed {imported_layers.MOST}); nothing was written.\n"
+        "  This is a fault of LiteNet: please report it with the model."
+    )
 
 
 def refuse_mismatch(found: Steps, foreign: Foreign) -> None:

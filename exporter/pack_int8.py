@@ -29,7 +29,8 @@ def pack(op: str, a: Attrs, roles: Mapping[str, np.ndarray]) -> bytes:
     """The block of one int8 operator; b"" for one without. Raises ValueError with one sentence."""
     layout = OPS[op].OP.int8_layout
     if layout in TABLES:
-        return _table(op, roles["table"], *TABLES[layout])
+        packed = _table(op, roles["table"], *TABLES[layout])
+        return packed if layout == "table" else _short(packed)
     if layout == "vectors8":
         rows = [_whole(op, "a multiplier", roles["multiplier"], -RESCALE, RESCALE)]
         if op == "batchnorm":
@@ -38,6 +39,17 @@ def pack(op: str, a: Attrs, roles: Mapping[str, np.ndarray]) -> bytes:
     if layout == "-":
         return b""
     return _sums(op, roles["weight"], roles["bias"], roles["multiplier"], getattr(a, "groups", 1))
+
+
+def _short(packed: bytes) -> bytes:
+    """Exponentials without the zeros at the end, to which they fall."""
+    values = np.frombuffer(packed, "<u2")
+    return values[: int(values.nonzero()[0][-1]) + 1].tobytes()
+
+
+def is_short(op: str, block: bytes) -> bool:
+    """Whether readers of format 1.0 do not know such a block."""
+    return OPS[op].OP.int8_layout == "exponentials" and len(block) < 2 * STEPS
 
 
 def _sums(op: str, w: np.ndarray, bias: np.ndarray, multipliers: np.ndarray, groups: int) -> bytes:

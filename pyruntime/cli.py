@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from .errors import ImageError, ModelError
+from .pipes import while_read
 
 TYPE_CHECKING = False  # as typing has it, without loading typing
 if TYPE_CHECKING:
@@ -74,17 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        status = _run(args)
-        sys.stdout.flush()
-        return status
+        return while_read(lambda: _run(args))
     except (ModelError, ImageError) as error:
         return _complain(error)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as in `edge-infer ... | head`
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 interrupted: list[int] = []  # Ctrl-C: raised where a library's clean-up swallows it, it is still seen

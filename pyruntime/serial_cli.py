@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ImageError, ModelError
+from .pipes import while_read
 from .serial_link import BAUD, Link, SerialError, open_port
 
 EPILOG = """\
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 1: the board, the port or a file was at fault, or answers differ; 2: the command was bad."""
     args = parser().parse_args(argv)
     try:
-        return COMMANDS[args.command](args)
+        return while_read(lambda: COMMANDS[args.command](args))
     except (SerialError, ModelError, ImageError) as error:
         print(f"edge-serial: {error}", file=sys.stderr)
         return 1
@@ -146,7 +147,7 @@ def _verify(args: argparse.Namespace) -> int:
         show = _progress(args.samples)
         found = verify(device, args.model, args.samples, exact=args.exact, seed=args.seed, progress=show)
         if found.difference is not None:
-            _print_difference(found)
+            _print_difference(device, found)
             return 1
         print(
             f"{args.port}: {found.samples} samples ({found.golden} golden): {found.identical} the same bit for bit"
@@ -158,21 +159,23 @@ def _verify(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_difference(found: Any) -> None:
-    d = found.difference
+def _print_difference(device: Any, found: Any) -> None:
+    from ._litenet import ffi, lib
+
+    d, ours = found.difference, ffi.string(lib.LN_VERSION).decode()
     kind = "golden" if d.golden else "random"
     print(f"sample {d.sample} ({kind}) differs by {d.worst:.3g}; at most {d.allowed:.3g} is allowed")
     print(f"  the first operator that differs: {d.operator}")
+    if device.info.runtime != ours:
+        print(f"  the board runs LiteNet {device.info.runtime}, this PC {ours}: build its firmware from the same one")
 
 
 def _bench(args: argparse.Namespace) -> int:
     with _board(args) as device:
-        runs = min(args.runs, 65535)
-        once = device.bench(1)
-        seconds = device.bench(runs, patience=max(5.0, 3 * runs * once)) if runs > 1 else once
-        touched, used, size = device.memory(patience=max(5.0, 10 * seconds))
+        seconds = device.bench(args.runs)
+        touched, used, size = device.memory()
         clock = f"its clock of {device.info.hertz:,} Hz"
-        print(f"{device.info.board}: {1e3 * seconds:.6g} ms a run, mean of {runs}, by {clock}")
+        print(f"{device.info.board}: {1e3 * seconds:.6g} ms a run, mean of {args.runs}, by {clock}")
         stack = f"; stack {used:,} of {size:,} bytes used at most" if size else ""
         print(f"  a run touches {touched:,} of {device.info.arena_bytes:,} bytes of arena{stack}")
     return 0
@@ -206,11 +209,11 @@ def _flash_model(args: argparse.Namespace) -> int:
         try:
             found = verify(device, args.model, args.samples)
         except BaseException:
-            device.keep(False)
+            device.back()
             raise
         if found.difference is not None:
-            _print_difference(found)
-            device.keep(False)
+            _print_difference(device, found)
+            device.back()
             print("  the old model goes on", file=sys.stderr)
             return 1
         device.keep()

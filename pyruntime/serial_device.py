@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ import numpy as np
 from .serial_link import Answer, Link, RefusedError, Request, SerialError
 
 RETRIES = 5  # of a whole input that arrived otherwise than it was sent
+PATIENCE = 10.0  # seconds that a first run may take; then three times what a run took
+BATCH = 2.0  # seconds of runs that bench asks for at once: a lost answer costs them, and a board's clock may wrap
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Device:
 
     def __init__(self, link: Link):
         self.link = link
+        self._run_seconds = PATIENCE / 3  # of a run, seen from here
         link.hello()
         self.info = self._info()
 
@@ -76,7 +81,18 @@ class Device:
         self.info = self._info()
         return self.info
 
-    def run(self, x: bytes, patience: float = 10.0, seed: int | None = None) -> Ran:
+    def _work(self, request: Request, payload: bytes = b"", runs: float = 1.0) -> bytes:
+        """The answer to a request for which the board runs its model so often."""
+        repeats, began = self.link.repeats, time.monotonic()
+        found = self.link.ask(request, payload, 0.1 + 3 * self._run_seconds * runs)
+        seconds = (time.monotonic() - began) / runs
+        if self.link.repeats == repeats:
+            self._run_seconds = seconds
+        else:  # which of them was answered is not known
+            self._run_seconds = max(self._run_seconds, seconds / 3)
+        return found
+
+    def run(self, x: bytes, seed: int | None = None) -> Ran:
         """Run one input: the bytes of its values. seed: they are random_input of it, so the board can make them."""
         if len(x) != self.info.input_bytes:
             raise SerialError(
@@ -88,9 +104,9 @@ class Device:
                 for at, part in _parts(x, self.link.payload - 4):
                     self.link.ask(Request.WRITE, struct.pack("<I", at) + part)
             else:
-                self.link.ask(Request.FILL, struct.pack("<I", seed), patience)
+                self.link.ask(Request.FILL, struct.pack("<I", seed))
             try:
-                told = self.link.ask(Request.RUN, struct.pack("<I", zlib.crc32(x)), patience)
+                told = self._work(Request.RUN, struct.pack("<I", zlib.crc32(x)))
                 ticks, crc = struct.unpack("<II", told)
             except RefusedError as refused:
                 if refused.code == Answer.INPUT:  # damaged in a way that its checksum did not see
@@ -111,25 +127,29 @@ class Device:
             out += found
         return out
 
-    def operators(self, patience: float = 10.0) -> list[Operator]:
+    def operators(self) -> list[Operator]:
         """What each operator gives for the input that is on the board: that of the last run."""
         found: list[Operator] = []
         while len(found) < self.info.operators:
-            data = self.link.ask(Request.OPERATORS, struct.pack("<H", len(found)), patience)
+            data = self._work(Request.OPERATORS, struct.pack("<H", len(found)))
             rows = [Operator(*row) for row in struct.iter_unpack("<Iff", data)] if len(data) % 12 == 0 else []
             if not rows:
                 raise SerialError(f"{self.link.name}: the board says nothing of operator {len(found)}; build it anew.")
             found += rows
         return found
 
-    def memory(self, patience: float = 20.0) -> tuple[int, int, int]:
+    def memory(self) -> tuple[int, int, int]:
         """(bytes of arena that a run touches, bytes of stack used so far, bytes of stack); 0, 0 where not known."""
-        touched, used, size = struct.unpack("<III", self.link.ask(Request.MEMORY, b"", patience))
+        touched, used, size = struct.unpack("<III", self._work(Request.MEMORY, runs=2))
         return touched, used, size
 
-    def bench(self, runs: int, patience: float = 60.0) -> float:
-        """Seconds a run, by the board's clock."""
-        ticks = struct.unpack("<I", self.link.ask(Request.BENCH, struct.pack("<H", runs), patience))[0]
+    def bench(self, runs: int) -> float:
+        """Seconds a run, by the board's clock: the mean of so many."""
+        ticks, done = 0, 0
+        while done < runs:  # the first alone: it tells how many fit a request
+            count = max(1, min(runs - done, 65535, int(BATCH / self._run_seconds))) if done else 1
+            ticks += struct.unpack("<I", self._work(Request.BENCH, struct.pack("<H", count), count))[0]
+            done += count
         return ticks / self.info.hertz / runs
 
     def load(self, model: bytes) -> Iterator[int]:
@@ -142,7 +162,15 @@ class Device:
             )
         self.link.ask(Request.LOAD, struct.pack("<II", len(model), zlib.crc32(model)), patience=10.0)
         for at, part in _parts(model, self.link.payload - 4):
-            self.link.ask(Request.PART, struct.pack("<I", at) + part, patience=0.5)
+            try:
+                self.link.ask(Request.PART, struct.pack("<I", at) + part, patience=0.5)
+            except RefusedError as refused:
+                if refused.code == Answer.RANGE:
+                    raise SerialError(
+                        f"{self.link.name}: the board no longer knows what was loaded: it was reset. The old model "
+                        "goes on; try again."
+                    ) from None
+                raise
             yield at + len(part)
         try:
             self.link.ask(Request.TRY, patience=5.0)
@@ -161,10 +189,15 @@ class Device:
             raise
         self.refresh()
 
-    def keep(self, stay: bool = True) -> None:
-        """Use the loaded model from now on, also after a reset; or go back to the one before."""
-        self.link.ask(Request.KEEP, bytes([stay]), patience=5.0)
+    def keep(self) -> None:
+        """Use the loaded model from now on, also after a reset."""
+        self.link.ask(Request.KEEP, b"\1", patience=5.0)
         self.refresh()
+
+    def back(self) -> None:
+        """Use the model before the loaded one again. A board that does not answer does so at its next reset."""
+        with contextlib.suppress(SerialError):
+            self.link.ask(Request.KEEP, b"\0", patience=1.0, tries=2)
 
 
 def random_input(seed: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -17,6 +17,8 @@ from .serial_frame import VERSION, Frame, Reader, encode
 
 BAUD = 115200
 TRIES = 8
+FIRST_TRIES = 5  # of the first request: is anybody there? 6.6 seconds, which a board that resets when it is opened has
+GREET_AFTER = 3  # tries without an answer, then HELLO goes first: a board that was reset does not know the numbers
 ANSWER_BIT = 0x80
 
 
@@ -107,6 +109,7 @@ class Link:
         self.port, self.name, self.wait = port, name or str(getattr(port, "port", "the board")), wait
         self.payload = 64  # of a frame, until HELLO has said more
         self.repeats = 0
+        self.answered = False
         self._reader = Reader()
         self._sequence = secrets.randbelow(1 << 16)
 
@@ -127,24 +130,30 @@ class Link:
 
     def hello(self) -> None:
         """Begin: learn whether a LiteNet board listens, and how long its frames may be."""
-        answer = self.ask(Request.HELLO, secrets.token_bytes(4))
+        answer = self.ask(Request.HELLO, secrets.token_bytes(4), tries=FIRST_TRIES)
         if len(answer) != 2:
             raise SerialError(f"{self.name}: the board's first answer has {len(answer)} bytes; 2 are expected.")
         self.payload = struct.unpack("<H", answer)[0]
 
-    def ask(self, request: int, payload: bytes = b"", patience: float = 0.0) -> bytes:
+    def ask(self, request: int, payload: bytes = b"", patience: float = 0.0, tries: int = TRIES) -> bytes:
         """The answer's payload, without its first byte, which is 0. patience: seconds that the board may work on it."""
         self._sequence = (self._sequence + 1) & 0xFFFF
         sent = encode(Frame(int(request), self._sequence, payload))
         wait = self.wait
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             self.repeats += attempt > 0
-            self._guard(lambda: self.port.write(sent))
+            if attempt >= GREET_AFTER and request != Request.HELLO:
+                self._write(encode(Frame(Request.HELLO, self._sequence, secrets.token_bytes(4))))
+            self._write(sent)
             answer = self._answer(request, wait + patience)
             if answer is not None:
+                self.answered = True
                 return self._checked(request, answer)
             wait *= 1.5
         raise SerialError(self._silence())
+
+    def _write(self, data: bytes) -> None:
+        self._guard(lambda: self.port.write(data))
 
     def _answer(self, request: int, seconds: float) -> Frame | None:
         until = time.monotonic() + seconds
@@ -192,6 +201,8 @@ class Link:
 
     def _silence(self) -> str:
         """Why nothing may have come."""
+        if self.answered:
+            return f"{self.name}: the board has stopped answering: was it switched off, or does its program hang?"
         if self._reader.bytes:
             return (
                 f"{self.name}: bytes come, but none that make sense: is the baud rate the board's, and does it run "

@@ -1,6 +1,7 @@
 """Tests are sorted by what they need. What does not run says why."""
 
 import importlib.util
+import json
 import os
 
 import pytest
@@ -22,3 +23,15 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in reasons.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder to stand in, with net.json and pictures.npz (runs.py)."""
+    from runs import NET
+    from test_loop import pictures
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.json").write_text(json.dumps(NET))
+    pictures(tmp_path / "pictures.npz")
+    return tmp_path

@@ -34,12 +34,43 @@ def header(data: bytes, folder: Path, name: str = "net") -> Path:
     return folder / f"{name}.h"
 
 
+def need(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+def need_compiler(compiler: str, major: str) -> None:
+    """Skips where sizes are not those of the compiler that the bounds and tables are of."""
+    need(compiler)
+    version = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True).stdout.strip()
+    if version.split(".")[0] != major:
+        pytest.skip(f"the sizes are those of gcc {major}, this is gcc {version}")
+
+
+def sizes(image: Path, size: str = "arm-none-eabi-size") -> tuple[int, int]:
+    """(bytes of flash, bytes of RAM without the stack) of an image."""
+    text = subprocess.run([size, str(image)], capture_output=True, text=True, check=True).stdout
+    code, data, bss = map(int, text.splitlines()[1].split()[:3])
+    return code + data, data + bss
+
+
+def as_told(folder: str, image: Path, prefix: str = "arm-none-eabi-", major: str = "12") -> None:
+    """The README of an example says what an image takes, within 3 % and 32 bytes."""
+    need_compiler(f"{prefix}gcc", major)
+    text = (EXAMPLES / folder / "README.md").read_text(encoding="utf-8")
+    said = re.search(r"([\d,]+) bytes of flash, ([\d,]+) of RAM", text)
+    assert said, f"{folder}/README.md says no size"
+    for told, found in zip(said.groups(), sizes(image, f"{prefix}size"), strict=True):
+        off = int(told.replace(",", "")) - found
+        assert abs(off) <= 0.03 * found + 32, f"{folder}/README.md: {told}, found {found:,}"
+
+
 def build(machine: str, model: Path, room: int = 0, plain: bool = False) -> Path:
     """The image of one of MACHINES, or "host"; skips where a compiler is missing. plain: without the kernels for the
     processor's short vectors."""
     compiler = "cc" if machine == "host" else "arm-none-eabi-gcc"
-    if shutil.which(compiler) is None or shutil.which("make") is None:
-        pytest.skip(f"{compiler} or make is not installed")
+    need(compiler, "make")
     out = model.parent / f"{machine}-{room}{'-plain' if plain else ''}"
     where = EXAMPLES / ("host_sim" if machine == "host" else "qemu_cortex_m")
     given = [f"MODEL={model}", f"BUILD={out}", *([f"ROOM={room}"] if room else [])]
@@ -56,8 +87,7 @@ def running(machine: str, image: Path, *more: str) -> Iterator[str]:
     if machine == "host":
         command = [str(image), *more]
     else:
-        if shutil.which("qemu-system-arm") is None:
-            pytest.skip("qemu-system-arm is not installed")
+        need("qemu-system-arm")
         line = ["-chardev", "pty,id=line", "-serial", "chardev:line"]
         command = ["qemu-system-arm", "-M", machine, "-display", "none", "-monitor", "none", *line]
         command += ["-kernel", str(image), *more]

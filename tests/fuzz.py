@@ -23,7 +23,7 @@ from typing import Any
 
 import cbuild
 import fuzz_readers
-from frozen import FILES
+from frozen import ALL
 
 WORK = cbuild.ROOT / "build" / "fuzz"
 FINDINGS = WORK / "findings"
@@ -37,7 +37,7 @@ def seeds(name: str) -> Path:
     """A folder of small files to begin with: the golden ones, and what was found before."""
     folder = WORK / f"seeds-{name}"
     folder.mkdir(parents=True, exist_ok=True)
-    files = FILES if name == "model" else []
+    files = ALL if name == "model" else []
     for path in [*files, *sorted((KEPT / name).glob("*"))]:
         if path.stat().st_size < LARGEST:
             shutil.copy(path, folder / path.name)

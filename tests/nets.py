@@ -113,3 +113,9 @@ def random_layers(rng: np.random.Generator, depth: int) -> list[dict]:
             inner = [{"type": "conv2d", "out_channels": channels, "kernel_size": 1, "activation": act}]
             layers.append({"type": "residual", "layers": inner, "shortcut": "projection"})
     return [*layers, {"type": "flatten"}, {"type": "linear", "out_features": 3}]
+
+
+def lowered(graph):
+    """Each node as text: what it puts out = operator(what it reads)."""
+    name = [t.name for t in graph.tensors]
+    return [f"{name[n.output]} = {n.op}({', '.join(name[t] for t in n.inputs)})" for n in graph.nodes]

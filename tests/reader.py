@@ -175,7 +175,7 @@ def read_tensor(r: bytes, i: int, features: int) -> Tensor:
     first, last = struct.unpack_from("<HH", r, 28)
     (scale,) = struct.unpack_from("<f", r, 24)
     refuse_unless(dtype == 0 or (dtype == 2 and features & 2), "element type")
-    refuse_unless(0 < scale < math.inf if dtype else zero == 0 and scale == 1, "zero point or scale")
+    refuse_unless(2**-126 <= scale < math.inf if dtype else zero == 0 and scale == 1, "zero point or scale")
     refuse_unless(1 <= rank <= 4 and all((d > 0) == (k < rank) for k, d in enumerate(dims)), "rank and dims")
     refuse_unless(math.prod(dims[:rank]) < 1 << 30, "too many elements")
     refuse_unless(flags == 1 if i == 0 else flags in (0, 2), "flags")
@@ -204,7 +204,7 @@ def _read_preprocessing(data: bytes, f: File) -> None:
         fits = all(0 < p < 1 << 22 for p in P[:used]) and all(abs(q) < 1 << 30 for q in Q[:used])
         refuse_unless(fits and not P[used:].any() and not Q[used:].any(), "multipliers and offsets")
     else:
-        refuse_unless(all(map(math.isfinite, f.mean + f.std)) and min(f.std) > 0, "means and deviations")
+        refuse_unless(all(map(math.isfinite, f.mean + f.std)) and min(f.std) >= 2**-126, "means and deviations")
     if f.codes[2] == 0:
         neutral = f.mean == (0, 0, 0) and f.std == (1, 1, 1)
         refuse_unless(neutral and not any(f.codes) and f.pad == 0, "preprocessing without a picture")
@@ -356,7 +356,7 @@ def check_shapes(f: File, op: Operator) -> None:
         refuse_unless(not op.i8 or op.name != "softmax" or x[-1] < 1 << 15, "softmax")
         refuse_unless(all(f.tensors[k].shape == x for k in op.inputs), op.name)
     refuse_unless(op.name == "linear" or y == want, f"{op.name} gives {y}")
-    size = int8.weights_bytes(op.name, *sizes) if op.i8 else values * (2 if op.half else 4)
+    size = int8.weights_bytes(op.name, *sizes, len(op.weights)) if op.i8 else values * (2 if op.half else 4)
     refuse_unless(len(op.weights) == size, f"{op.name} has {len(op.weights)} bytes of weights")
 
 
@@ -394,9 +394,10 @@ def _read_golden(g: bytes, f: File) -> None:
     refuse_unless(len(g) >= 16 + 4 * N, "golden section too short")
     version, G, ops, kind = struct.unpack_from("<IIIB", g)
     refuse_unless(version == 1 and G >= 1 and ops == N and not any(g[13:16]), "golden header")
-    refuse_unless(kind == 0 or (kind == 1 and f.codes[2] != 0), "kind of golden inputs")
+    known = kind == 0 or (kind == 1 and f.codes[2] != 0) or (kind == 2 and f.tensors[0].i8)
+    refuse_unless(known, "kind of golden inputs")
     outputs = [(t.type, t.size) for t in f.tensors if t.flags == 2]
-    x = (f.tensors[0].type if kind == 0 else "u1", f.tensors[0].size)
+    x = [(f.tensors[0].type, f.tensors[0].size), ("u1", f.tensors[0].size), ("<u4", 1)][kind]
     each = sum(-(-n * np.dtype(code).itemsize // 4) * 4 for code, n in (x, *outputs))
     refuse_unless(len(g) == 16 + 4 * N + G * (each + 8 * N), "golden size")
     f.crcs = struct.unpack_from(f"<{N}I", g, 16)
@@ -414,6 +415,9 @@ def _read_golden(g: bytes, f: File) -> None:
             sums.append(u32(g, at) if grade == "exact" else np.frombuffer(g, "<f4", 2, at))
             refuse_unless(u32(g, at + 4) == 0 if grade == "exact" else np.isfinite(sums[-1]).all(), "golden sums")
             at += 8
+        if kind == 2:
+            v = np.array(int8.made(int(values[0][0]), f.tensors[0].size))
+            values[0] = v.astype(np.uint8) if f.codes[2] else (v - 128).astype(np.int8)
         f.golden.append((values[0], values[1:], sums))
 
 

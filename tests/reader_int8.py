@@ -70,12 +70,15 @@ def holds(name: str, n: Numbers) -> str:
     return ""
 
 
-def weights_bytes(name: str, channels: int, K: int, groups: int = 1) -> int:
+def weights_bytes(name: str, channels: int, K: int, groups: int, given: int) -> int:
+    """given: what the record says, which decides the length of a table of exponentials."""
     layout = BOUNDS[name][6]
+    if layout == "exponentials":
+        return given if given % 2 == 0 and 2 <= given <= 512 else 512
     if layout in ("panels8", "depthwise8"):
         deep = -(-K // 4) * 4 if layout == "panels8" else K
         return groups * (-(-(channels // groups) // 4) * 4) * (8 + deep)
-    return {"table": 256, "exponentials": 512, None: 0}.get(layout, channels * (8 if name == "batchnorm" else 4))
+    return {"table": 256, None: 0}.get(layout, channels * (8 if name == "batchnorm" else 4))
 
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -150,7 +153,8 @@ def compute(op: Any, inputs: list[np.ndarray], zeros: list[int], zy: int, scales
     if name in ("activation", "unary"):
         return np.frombuffer(op.weights, np.int8)[x + 128]
     if name == "softmax":
-        T = np.frombuffer(op.weights, "<u2").astype(np.int64)[x.max(-1, keepdims=True) - x]
+        stored = np.frombuffer(op.weights, "<u2").astype(np.int64)
+        T = np.append(stored, np.zeros(256 - stored.size, np.int64))[x.max(-1, keepdims=True) - x]
         total = T.sum(-1, keepdims=True)
         return np.minimum(127, (256 * T + total // 2) // total - 128)
     return moved(op, x, y)
@@ -222,6 +226,23 @@ def clamp(n: Numbers, v: np.ndarray) -> np.ndarray:
 def rounded(t: np.ndarray) -> np.ndarray:
     t = np.clip(np.where(np.isnan(t), np.float32(0), t), np.float32(-512), np.float32(512)).astype(np.float32)
     return np.trunc(np.where(t >= 0, t + np.float32(0.5), t - np.float32(0.5))).astype(np.int64)
+
+
+def mixed(k: int) -> int:
+    k = (k ^ k >> 16) * 0x7FEB352D % 2**32
+    k = (k ^ k >> 15) * 0x846CA68B % 2**32
+    return k ^ k >> 16
+
+
+def made(seed: int, n: int) -> list[int]:
+    """Section 7, kind 2: n values of 0 to 255."""
+
+    def wave(phase: int) -> int:
+        return (phase if phase < 2**31 else 2**32 - 1 - phase) >> 23
+
+    a, b = mixed(seed) >> 4, mixed((seed + 1) % 2**32)
+    waves = [2 * wave(i * a % 2**32) + wave(i * b % 2**32) for i in range(n)]
+    return [(w + (mixed((seed + 2 + i) % 2**32) >> 24)) // 4 for i, w in enumerate(waves)]
 
 
 def frame(v: np.ndarray, P: np.ndarray, Q: np.ndarray) -> np.ndarray:

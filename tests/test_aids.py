@@ -8,9 +8,9 @@ import pytest
 from closeness import assert_close
 from fake_cupy import FakeCuda
 from nets import EVERYTHING, SMALL, net
+from runs import train
 from shim_device import ShimDevice
 from test_device_trainer import MLP, pictures
-from test_edge_train import here, train  # noqa: F401 (here is a fixture)
 from test_loop import pictures as pictures_file
 
 from litenet.trainer import checkpoint
@@ -332,7 +332,7 @@ def test_the_budget_counts_the_average():
         assert persistent == trainer.plan.persistent_bytes
 
 
-def test_a_command_with_every_aid_runs_on_a_card_as_on_the_cpu(here, monkeypatch):  # noqa: F811
+def test_a_command_with_every_aid_runs_on_a_card_as_on_the_cpu(here, monkeypatch):
     FakeCuda().install(monkeypatch)
     pictures_file(here / "many.npz", 120)
     options = [

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from nets import net
-from test_edge_train import LAYERS, NET, changed, here, mistake, train  # noqa: F401 (here is a fixture)
+from runs import LAYERS, NET, changed, mistake, train
 
 from litenet.trainer import balance, checkpoint
 from litenet.trainer import blueprint as blueprints
@@ -35,7 +35,7 @@ def test_a_class_without_a_sample_weighs_one():
 
 
 @pytest.mark.parametrize("way", ["blueprint", "command"])
-def test_automatic_weights_become_numbers_that_a_run_remembers(here, way):  # noqa: F811
+def test_automatic_weights_become_numbers_that_a_run_remembers(here, way):
     data = np.load("pictures.npz")
     keep = np.sort(np.concatenate([np.flatnonzero(data["y_train"] == k)[:n] for k, n in ((0, 10), (1, 6), (2, 3))]))
     np.savez("odd.npz", **{k: data[k][keep] if "train" in k else data[k] for k in data.files})
@@ -54,7 +54,7 @@ def test_automatic_weights_become_numbers_that_a_run_remembers(here, way):  # no
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
-def test_weights_for_a_loss_that_has_none_are_refused(here, capsys):  # noqa: F811
+def test_weights_for_a_loss_that_has_none_are_refused(here, capsys):
     changed(here, loss="logit_margin")
     text = mistake(capsys, 1, "net.json", "--data", "pictures.npz", "--class-weights", "auto")
     assert text.startswith("net.json: --class-weights goes with the loss cross_entropy, but this net has logit_margin.")
@@ -91,7 +91,7 @@ def test_draws_follow_from_seed_and_epoch_alone():
     assert (first != balance.balanced_order(Y, 6, 3)).any()
 
 
-def test_a_balanced_run_is_resumed_to_the_same_bits(here):  # noqa: F811
+def test_a_balanced_run_is_resumed_to_the_same_bits(here):
     changed(here, sampling="balanced")
     assert train("--out", "whole", "--epochs", 2, "--quiet") == 0
     assert train("--out", "half", "--epochs", 1, "--quiet") == 0
@@ -121,14 +121,14 @@ def test_a_fraction_takes_as_much_of_each_class_and_at_least_one():
     assert balance.share(data, 1.0, 3) is data
 
 
-def test_a_fraction_leaves_what_is_held_out_whole(here, capsys):  # noqa: F811
+def test_a_fraction_leaves_what_is_held_out_whole(here, capsys):
     assert train("--out", "run", "--fraction", 0.5, "--epochs", 1) == 0
     assert "15 samples, 3 held out" in capsys.readouterr().err
     assert config(here / "run")["settings"]["fraction"] == 0.5
     assert NET["layers"] is LAYERS and blueprints.load("net.json")
 
 
-def test_a_plan_needs_no_data_for_automatic_weights(here, capsys):  # noqa: F811
+def test_a_plan_needs_no_data_for_automatic_weights(here, capsys):
     changed(here, loss={"type": "cross_entropy", "class_weights": "auto"})
     assert main(["plan", "net.json"]) == 0
     assert "a training step needs" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import struct
 import sys
 
 import pytest
-from test_edge_train import here, train  # noqa: F401  (a fixture)
+from runs import train
 
 from litenet.trainer import cli, session
 from litenet.trainer.cli import main
@@ -37,7 +37,7 @@ def rows_of(run):
 
 
 @needs_writer
-def test_every_figure_of_every_epoch_is_there_once(here):  # noqa: F811
+def test_every_figure_of_every_epoch_is_there_once(here):
     assert train("--out", "run", "--tensorboard", "--quiet") == 0
     found = events(here / "run" / "tensorboard")
     want = [(row["epoch"], NAMES[key], row[key]) for row in rows_of(here / "run") for key in NAMES]
@@ -48,7 +48,7 @@ def test_every_figure_of_every_epoch_is_there_once(here):  # noqa: F811
 
 
 @needs_writer
-def test_a_resumed_run_goes_on_in_the_same_curves(here, monkeypatch):  # noqa: F811
+def test_a_resumed_run_goes_on_in_the_same_curves(here, monkeypatch):
     save = session.Session.save
     monkeypatch.setattr(session.Session, "save", lambda self, which: (save(self, which), cli.signal.raise_signal(2))[0])
     assert train("--out", "run", "--tensorboard", "--quiet") == 130
@@ -68,7 +68,7 @@ def test_statistics_of_layers_and_numbers_that_are_none(tmp_path):
     assert events(tmp_path / "tensorboard") == [(4, "accuracy/training", 1.0), (4, "layers/dead/conv", 0.25)]
 
 
-def test_without_the_package_nothing_is_trained_and_one_sentence_is_said(here, capsys, monkeypatch):  # noqa: F811
+def test_without_the_package_nothing_is_trained_and_one_sentence_is_said(here, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert train("--out", "run", "--tensorboard") == 1

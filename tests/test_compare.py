@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from test_edge_train import changed, here, mistake, train  # noqa: F401  (a fixture)
+from runs import changed, mistake, train
 from test_profile import read
 from test_report import ASKS, Outline
 
@@ -13,7 +13,7 @@ from litenet.trainer.report.compare import aligned, short_names
 
 
 @pytest.fixture
-def two(here):  # noqa: F811
+def two(here):
     """Runs "a" and "b" that differ in seed, learning rate, one layer and the number of epochs."""
     assert train("--out", "a", "--quiet") == 0
     layers = json.loads((here / "net.json").read_text())["layers"]
@@ -59,7 +59,7 @@ def test_what_became_of_them_stands_above(two, capsys):
     assert row(lines, "epochs") == ["2", "3"]
 
 
-def test_equal_runs_differ_in_nothing(here, capsys):  # noqa: F811
+def test_equal_runs_differ_in_nothing(here, capsys):
     for run in ("a", "b"):
         assert train("--out", run, "--quiet") == 0
     lines = compared(capsys, "a", "b")

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 from nets import net
-from test_edge_train import here, mistake  # noqa: F401 (here is a fixture)
+from runs import mistake
 
 from litenet.exporter.cli import main as edge_export
 from litenet.pyruntime import InferenceEngine
@@ -121,7 +121,7 @@ def test_the_embedding_layer_has_no_weights_of_its_own():
         ("layer_2", "embedding names the layer 'layer_2', but it is a linear"),
     ],
 )
-def test_another_layer_is_refused_with_what_to_write(here, capsys, layer, said):  # noqa: F811
+def test_another_layer_is_refused_with_what_to_write(here, capsys, layer, said):
     ready(here, embedding=ENCODER["embedding"] | {"layer": layer})
     text = mistake(capsys, 1, "faces.json", "--data", "people.npz")
     assert text.startswith(f"faces.json: {said}")
@@ -131,7 +131,7 @@ def test_another_layer_is_refused_with_what_to_write(here, capsys, layer, said):
 # ---- from the pictures to the answer
 
 
-def test_an_encoder_is_trained_measured_exported_and_compares(here, capsys):  # noqa: F811
+def test_an_encoder_is_trained_measured_exported_and_compares(here, capsys):
     x, y = ready(here)
     assert edge_train(["faces.json", "--data", "people.npz", "--out", "run"]) == 0
     out = capsys.readouterr().out
@@ -169,7 +169,7 @@ def test_an_encoder_is_trained_measured_exported_and_compares(here, capsys):  # 
     assert json.loads(capsys.readouterr().out)["embedding"] == pytest.approx(rows[0].tolist(), abs=1e-6)
 
 
-def test_a_resumed_encoder_knows_whom_it_must_not_see(here, capsys):  # noqa: F811
+def test_a_resumed_encoder_knows_whom_it_must_not_see(here, capsys):
     ready(here)
     assert edge_train(["faces.json", "--data", "people.npz", "--out", "whole", "--epochs", "2", "--quiet"]) == 0
     assert edge_train(["faces.json", "--data", "people.npz", "--out", "half", "--epochs", "1", "--quiet"]) == 0
@@ -180,7 +180,7 @@ def test_a_resumed_encoder_knows_whom_it_must_not_see(here, capsys):  # noqa: F8
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
-def test_a_classifier_has_no_embedding(here, capsys):  # noqa: F811
+def test_a_classifier_has_no_embedding(here, capsys):
     ready(here)
     (here / "plain.json").write_text(json.dumps({k: v for k, v in ENCODER.items() if k != "embedding"} | {
         "layers": [*ENCODER["layers"][:-1], {"type": "linear", "out_features": 16}], "epochs": 1}))  # fmt: skip

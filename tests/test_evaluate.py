@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import photos
 import pytest
-from test_edge_train import NET, changed, here, train  # noqa: F401  (a fixture)
+from runs import NET, changed, train
 
 from litenet.exporter.cli import main as edge_export
 from litenet.pyruntime import InferenceEngine, decode
@@ -21,7 +21,7 @@ from litenet.trainer.data.pictures import LAYOUTS
 from litenet.trainer.report import evaluate_bin
 
 
-def made(here, **more):  # noqa: F811
+def made(here, **more):
     """A run in "run" and its net.bin."""
     changed(here, **more)
     assert train("--out", "run", "--quiet", "--no-report") == 0
@@ -55,7 +55,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_checkpoint_and_its_bin_give_the_same_figures(here, capsys, variant):  # noqa: F811
+def test_a_checkpoint_and_its_bin_give_the_same_figures(here, capsys, variant):
     made(here, **VARIANTS[variant])
     mine, device = evaluated(capsys, "run"), evaluated(capsys, "net.bin", "--data", "pictures.npz")
     assert (mine["kind"], device["kind"]) == ("checkpoint", "bin")
@@ -69,7 +69,7 @@ def test_a_checkpoint_and_its_bin_give_the_same_figures(here, capsys, variant): 
     assert mine["data"] == "9 test samples of pictures"
 
 
-def test_the_figures_of_a_bin_are_those_of_its_answers(here, capsys):  # noqa: F811
+def test_the_figures_of_a_bin_are_those_of_its_answers(here, capsys):
     made(here)
     found = evaluated(capsys, "net.bin", "--data", "pictures.npz")
     test = open_source("pictures.npz").test
@@ -86,7 +86,7 @@ def test_the_figures_of_a_bin_are_those_of_its_answers(here, capsys):  # noqa: F
     assert found["log_loss"] == pytest.approx(tested["loss"], abs=1e-5)
 
 
-def test_the_text_says_what_the_json_says(here, capsys):  # noqa: F811
+def test_the_text_says_what_the_json_says(here, capsys):
     made(here)
     found = evaluated(capsys, "run")
     assert main(["evaluate", "run"]) == 0
@@ -100,7 +100,7 @@ def test_the_text_says_what_the_json_says(here, capsys):  # noqa: F811
         assert w["truth"] == w["answer"] or f"  {w['sample']}: {w['truth']} taken for {w['answer']}" in out
 
 
-def test_the_samples_held_out_are_those_of_the_run(here, capsys):  # noqa: F811
+def test_the_samples_held_out_are_those_of_the_run(here, capsys):
     made(here)
     found = evaluated(capsys, "run", "--split", "validation")
     assert found["data"] == "3 held-out samples of pictures"
@@ -120,7 +120,7 @@ def test_the_samples_held_out_are_those_of_the_run(here, capsys):  # noqa: F811
     assert "number " in found["worst"][0]["sample"]
 
 
-def test_classes_are_matched_by_name(here, capsys):  # noqa: F811
+def test_classes_are_matched_by_name(here, capsys):
     made(here, labels=["left", "middle", "right"])
     test = open_source("pictures.npz").test
     order = np.array([2, 0, 1])  # the other way round: class k of the file is order[k] of the model
@@ -141,7 +141,7 @@ def test_classes_are_matched_by_name(here, capsys):  # noqa: F811
                               "they are compared by number"]  # fmt: skip
 
 
-def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here, capsys, monkeypatch):  # noqa: F811
+def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here, capsys, monkeypatch):
     made(here, preprocessing={"fit": "crop", "invert": "always"})
     (here / "photos").mkdir()
     test, names = open_source("pictures.npz").test, [f"{i}.png" for i in range(9)]
@@ -165,7 +165,7 @@ def test_a_bin_is_asked_about_the_files_themselves_where_samples_are_files(here,
     assert "4.png does not exist" in mistake(capsys, "net.bin", "--data", "photos")
 
 
-def test_a_bin_that_gives_values_is_asked_about_classes_all_the_same(here, capsys):  # noqa: F811
+def test_a_bin_that_gives_values_is_asked_about_classes_all_the_same(here, capsys):
     net = bins.Bin((8, 8, 1), bins.GRAY, metadata={"answer": "values"}).add("flatten").add("linear", out_features=3)
     (here / "values.bin").write_bytes(net.bytes())
     found = evaluated(capsys, "values.bin", "--data", "pictures.npz")
@@ -180,7 +180,7 @@ def test_a_bin_that_gives_values_is_asked_about_classes_all_the_same(here, capsy
     assert "gives one value, but the data have classes" in mistake(capsys, "one.bin", "--data", "two.npz")
 
 
-def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa: F811
+def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 5)).astype(np.float32)
     np.savez("values.npz", x_train=x[:30], y_train=x[:30, :2] * 2, x_test=x[30:], y_test=x[30:, :2] * 2)
@@ -198,7 +198,7 @@ def test_a_net_that_gives_values_is_judged_by_its_errors(here, capsys):  # noqa:
     assert "mean squared error" in capsys.readouterr().out
 
 
-def test_a_bin_is_asked_about_the_photos_that_its_run_kept_apart(here, capsys):  # noqa: F811
+def test_a_bin_is_asked_about_the_photos_that_its_run_kept_apart(here, capsys):
     for n in range(120):  # four photos of each object, whose numbers lie far apart
         photos.write(here / "photos" / "ab"[n % 2] / f"{n // 2 % 15}-{n // 30:02}.png", photos.picture(n, (8, 8), 1))
     rule = ("--group", r"/(\d+)-", "--seed", 3, "--test-split", 0.2, "--validation-split", 0.25)
@@ -221,7 +221,7 @@ def test_a_bin_is_asked_about_the_photos_that_its_run_kept_apart(here, capsys): 
         assert everything["samples"] == sum(sizes.values()) == 120
 
 
-def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
+def test_mistakes_are_answered_in_a_sentence(here, capsys):
     made(here)
     assert "a .bin does not say where its data are" in mistake(capsys, "net.bin")
     assert "does not exist" in mistake(capsys, "none.bin", "--data", "pictures.npz")
@@ -243,13 +243,13 @@ def test_mistakes_are_answered_in_a_sentence(here, capsys):  # noqa: F811
         assert "values, but those of large have 5" in mistake(capsys, model, "--data", "large.npz", "--split", "all")
 
 
-def _without_test(here):  # noqa: F811
+def _without_test(here):
     with np.load(here / "pictures.npz") as file:
         np.savez(here / "train.npz", x=file["x_train"], y=file["y_train"])
     return "train.npz"
 
 
-def _weights(here):  # noqa: F811
+def _weights(here):
     path = here / "weights.npz"
     np.savez(path, a=np.zeros(3))
     return path

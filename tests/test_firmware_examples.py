@@ -4,64 +4,87 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import bins
 import cv2
 import firmware
 import numpy as np
 import pytest
-from cbuild import INCLUDE, ROOT, SRC
+from cbuild import ROOT
+from firmware_nets import NETS
+from int8_nets import picture_model, pictures
 
 STUBS = ROOT / "tests" / "boards"
-PICO = ("-mcpu=cortex-m0plus", "-mthumb")
+BARE = "-nostdlib -nostartfiles -Wl,--gc-sections -Wl,--unresolved-symbols=ignore-all"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return firmware.header(bins.digits().bytes(), tmp_path_factory.mktemp("model"), "digits")
+    """TinyMaix's MNIST shapes in int8: what the READMEs' sizes are of."""
+    return firmware.header(NETS["tinymaix_int8"](), tmp_path_factory.mktemp("model"), "tinymaix")
 
 
-def need(*tools: str) -> None:
-    for tool in tools:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-
-
-def run(*command) -> str:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+def run(*command, **more) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, **more)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 
 
-def compile_one(model, source, *flags) -> None:
-    include = [f"-I{INCLUDE}", f"-I{SRC}", f"-I{firmware.EXAMPLES / 'common'}", f"-I{STUBS}", f"-I{model.parent}"]
-    named = ['-DMODEL_HEADER="digits.h"', "-DMODEL_NAME=digits", "-DMODEL_CAPS=DIGITS"]
-    run("arm-none-eabi-gcc", *flags, "-std=gnu11", "-Wall", "-Wextra", "-Werror", *include, *named, "-c", source,
-        "-o", model.parent / "one.o")  # fmt: skip
-
-
-def test_the_picos_board_file_compiles(model):
-    need("arm-none-eabi-gcc")
-    compile_one(model, firmware.EXAMPLES / "rp2040_pico" / "board.c", *PICO)
-
-
-def test_the_esp32s_main_compiles(model):
-    need("arm-none-eabi-gcc")
-    compile_one(model, firmware.EXAMPLES / "esp32" / "main" / "main.c", *PICO)
-
-
-def test_the_stm32_image_builds_with_cmake(model):
-    need("arm-none-eabi-gcc", "cmake", "make")
-    where, out = firmware.EXAMPLES / "stm32", model.parent / "stm32"
-    run("cmake", "-S", where, "-B", out, f"-DCMAKE_TOOLCHAIN_FILE={where / 'arm.cmake'}", f"-DMODEL={model}")
+def cmake(folder: str, out: Path, *given: str) -> None:
+    system = {**os.environ, "IDF_PATH": f"{STUBS}/esp-idf"}
+    run("cmake", "-S", firmware.EXAMPLES / folder, "-B", out, *given, env=system)
     run("cmake", "--build", out)
+
+
+def bare(prefix: str, flags: str, entry: str) -> list[str]:
+    """A processor without a system, for CMake; what no library here defines may stay open."""
+    firmware.need(f"{prefix}gcc", "cmake", "make")
+    return ["-DCMAKE_SYSTEM_NAME=Generic", "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
+            f"-DCMAKE_C_COMPILER={prefix}gcc", f"-DCMAKE_CXX_COMPILER={prefix}g++", f"-DCMAKE_C_FLAGS={flags}",
+            f"-DCMAKE_EXE_LINKER_FLAGS={BARE} -Wl,-e,{entry}", "-DCMAKE_C_STANDARD_LIBRARIES=-lgcc"]  # fmt: skip
+
+
+def test_the_picos_project_builds(model):
+    """With CMake, against declarations of the SDK's functions."""
+    out = model.parent / "pico"
+    given = bare("arm-none-eabi-", "-mcpu=cortex-m0plus -mthumb", "main")
+    cmake("rp2040_pico", out, *given, f"-DPICO_SDK_PATH={STUBS}/pico-sdk", f"-DMODEL={model}")
+    firmware.as_told("rp2040_pico", out / "firmware")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "flags"),
+    [("xtensa-lx106-elf-", "-mlongcalls"), ("riscv64-unknown-elf-", "-march=rv32imc -mabi=ilp32")],
+    ids=["xtensa", "riscv"],
+)
+def test_the_esp32s_project_builds(model, prefix, flags):
+    """With CMake, against declarations of ESP-IDF's functions."""
+    out = model.parent / prefix
+    cmake("esp32", out, *bare(prefix, f"-ffreestanding {flags}", "app_main"), f"-DMODEL={model}")
+    if "riscv" in prefix:
+        firmware.as_told("esp32", out / "litenet_esp32.elf", prefix)
+
+
+def test_the_stm32_image_builds(model):
+    firmware.need("arm-none-eabi-gcc", "cmake", "make")
+    out = model.parent / "stm32"
+    cmake("stm32", out, f"-DCMAKE_TOOLCHAIN_FILE={firmware.EXAMPLES / 'stm32' / 'arm.cmake'}", f"-DMODEL={model}")
     text = run("arm-none-eabi-objdump", "-h", out / "firmware.elf")
     assert re.search(r"\.text\s+\w+\s+08000000", text)
+    firmware.as_told("stm32", out / "firmware.elf")
+
+
+def test_a_project_without_a_model_says_so(tmp_path):
+    firmware.need("arm-none-eabi-gcc", "cmake", "make")
+    where = firmware.EXAMPLES / "stm32"
+    command = ["cmake", "-S", where, "-B", tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={where / 'arm.cmake'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "-DMODEL= the header that edge-export wrote is missing" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -70,8 +93,8 @@ def test_the_stm32_image_builds_with_cmake(model):
 )
 def test_the_arduino_library_compiles(tmp_path, compiler, flags):
     cxx = compiler.replace("gcc", "g++")
-    need(compiler, cxx)
-    out, tiny = tmp_path / "LiteNet", firmware.header(bins.mlp().bytes(), tmp_path, "tiny")
+    firmware.need(compiler, cxx)
+    out, tiny = tmp_path / "LiteNet", firmware.header(NETS["tiny_int8"](), tmp_path, "tiny")
     run(sys.executable, firmware.EXAMPLES / "arduino" / "assemble.py", tiny, "-o", out)
     source = out / "src"
     assert {p.name for p in out.iterdir()} == {"src", "examples", "library.properties"}
@@ -101,6 +124,15 @@ def test_every_board_has_its_readme_of_one_template():
 # ---------------------------------------------------------------- the camera
 
 
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    """Nets that take pictures: (float32, int8)"""
+    folder = tmp_path_factory.mktemp("camera")
+    (folder / "float32.bin").write_bytes(bins.digits().bytes())
+    (folder / "int8.bin").write_bytes(picture_model(pictures(), labels=["ant", "bee", "cat", "dog"]))
+    return folder
+
+
 @pytest.fixture
 def film(tmp_path):
     path = tmp_path / "film.avi"
@@ -113,26 +145,27 @@ def film(tmp_path):
     return path
 
 
-def camera(model, source, **more):
+def camera(model, source):
     command = [sys.executable, str(firmware.EXAMPLES / "raspberry_pi_camera" / "camera.py")]
-    return subprocess.Popen([*command, str(model.with_suffix(".bin")), "--source", str(source)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)  # fmt: skip
+    return subprocess.Popen([*command, str(model), "--source", str(source)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)  # fmt: skip
 
 
-def test_the_camera_loop_answers_every_frame_with_its_rate(model, film):
-    out, err = camera(model, film).communicate(timeout=120)
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_the_camera_loop_answers_every_frame_with_its_rate(seeing, film, kind):
+    out, err = camera(seeing / f"{kind}.bin", film).communicate(timeout=120)
     lines = out.strip().splitlines()
     assert len(lines) == 12 and all("frames a second, net" in line for line in lines)
     assert "12 frames in" in err
 
 
-def test_the_camera_loop_is_stopped_cleanly(model, tmp_path):
+def test_the_camera_loop_is_stopped_cleanly(seeing, tmp_path):
     frames = tmp_path / "frames"
     frames.mkdir()
     picture = np.zeros((48, 64, 3), np.uint8)
     for i in range(400):
         cv2.imwrite(str(frames / f"{i:04}.png"), picture)
-    with camera(model, frames / "%04d.png") as process:
+    with camera(seeing / "int8.bin", frames / "%04d.png") as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         time.sleep(0.05)
@@ -141,7 +174,7 @@ def test_the_camera_loop_is_stopped_cleanly(model, tmp_path):
         assert process.wait(60) == 0 and "frames in" in err and "Traceback" not in err
 
 
-def test_no_camera_is_one_sentence(model, tmp_path):
-    process = camera(model, tmp_path / "none.avi")
+def test_no_camera_is_one_sentence(seeing, tmp_path):
+    process = camera(seeing / "int8.bin", tmp_path / "none.avi")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and "not there, or in use" in err

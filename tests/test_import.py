@@ -16,7 +16,7 @@ from closeness import assert_close  # noqa: E402
 from onnx_nets import floats, ints, model  # noqa: E402
 
 from litenet.exporter import cli, pack  # noqa: E402
-from litenet.exporter.importers import onnx_nodes, reference, tflite_nodes  # noqa: E402
+from litenet.exporter.importers import onnx_nodes, onnx_qoperator, reference, tflite_nodes  # noqa: E402
 from litenet.pyruntime import InferenceEngine  # noqa: E402
 from litenet.pyruntime.cli import main as infer  # noqa: E402
 from litenet.trainer.ops import OPS  # noqa: E402
@@ -209,9 +209,8 @@ REFUSED = {
                 "backwards"),
     "three dimensions": ([("MaxPool", "x", {"kernel_shape": [2, 2, 2]})], (1, 3, 4, 4, 4), {}, "image is expected"),
     "a sum that repeats": ([("GlobalAveragePool", "x"), ("Add", "x n0")], IMAGE, {}, "one of them repeated"),
-    "quantised": ([("QLinearConv", "x s z w s z s z")], IMAGE,
-                  {"s": np.float32(0.1), "z": np.uint8(3), "w": np.ones((4, 3, 3, 3), np.int8)},
-                  "is a quantised (int8) model: it has QLinearConv; of quantised models those in QDQ form"),
+    "calculated scales": ([("DynamicQuantizeLinear", "x", {"outputs": 3}), ("ConvInteger", "n0 w n0_2")], IMAGE,
+                  {"w": np.ones((4, 3, 3, 3), np.int8)}, "the operator DynamicQuantizeLinear is not known here"),
     "int16": ([("QuantizeLinear", "x s z")], IMAGE, {"s": np.float32(0.1), "z": np.int16(3)}, "it makes int16"),
     "scales that do not meet": ([("QuantizeLinear", "x s z"), ("DequantizeLinear", "n0 t z"), ("Relu", "n1")], IMAGE,
                 {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.int8(3)}, "another scale or zero point"),
@@ -331,11 +330,11 @@ def test_damaged_tflite_files_end_in_one_sentence(here, seed, capsys):
 
 
 def test_every_operator_that_is_taken_says_how():
-    for handlers in (onnx_nodes.HANDLERS, tflite_nodes.HANDLERS):
+    for handlers in (onnx_nodes.HANDLERS, onnx_qoperator.HANDLERS, tflite_nodes.HANDLERS):
         for name, handler in handlers.items():
             assert handler.__doc__, name
-    known = {*onnx_nodes.HANDLERS, *tflite_nodes.HANDLERS}
-    assert not known & {*onnx_nodes.INSTEAD, *tflite_nodes.INSTEAD}
+    known = {*onnx_nodes.HANDLERS, *onnx_qoperator.HANDLERS, *tflite_nodes.HANDLERS}
+    assert not known & {*onnx_nodes.INSTEAD, *onnx_qoperator.INSTEAD, *tflite_nodes.INSTEAD}
 
 
 def test_the_tables_of_the_page_are_up_to_date(tmp_path, capsys):

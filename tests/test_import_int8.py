@@ -1,16 +1,21 @@
 """Quantised models of others become int8 .bin files of the same whole numbers, within one step of their own runtime; or
 are refused by one sentence."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tflite_nets
 from test_import_models import cifar10, mnist, model
 from values import floats
 
-from litenet.exporter import cli
+from litenet.exporter import cli, imported_layers
 from litenet.exporter import imported_int8 as imported
+from litenet.exporter.format import Preprocessing
 from litenet.exporter.importers import tflite
+from litenet.exporter.int8 import given as lowering
 from litenet.pyruntime import InferenceEngine
+from litenet.trainer.int8 import net as nets
 
 REAL = {  # file: (operators left, steps on random inputs, share of equal outputs)
     "mlperf_tiny_resnet8_cifar10_int8.tflite": (15, 1, 0.98),
@@ -22,6 +27,9 @@ REAL = {  # file: (operators left, steps on random inputs, share of equal output
     "tinymaix_cifar10_int8.tflite": (5, 1, 0.98),
     "tinymaix_mobilenetv1_025_96_int8.tflite": (32, 6, 0.98),  # LiteRT's two sets of kernels are 6 steps apart
 }
+
+
+LAYERS = dict(zip(REAL, (14, 29, 11, 10, 3, 6, 5, 30), strict=True))  # outputs that LiteRT has too
 
 
 @pytest.fixture
@@ -46,7 +54,40 @@ def test_a_real_model_gives_what_its_runtime_gives(name, litert, tmp_path):
         parity = engine.metadata["parity"]
         assert len(engine.layers) <= operators and engine.input_dtype == "int8"
         assert parity["steps"] <= steps * imported.STEP and parity["equal"] >= same
+        assert parity["layers"]["steps"] <= 1 and parity["layers"]["outputs"] >= LAYERS[name]
         engine.selftest()
+
+
+def layer_by_layer(name, values, plain):
+    """What each operator makes of LiteRT's own numbers for inputs as the source takes them; plain: the numbers of its
+    interpreter's own kernels, not of XNNPACK's."""
+    source = tflite.read(model(name))
+    given = replace(source.given, inside=lambda x: tflite.inside(model(name), source.input.shape, x, plain))
+    net = lowering.net(source, given, Preprocessing())
+    q = nets.enter(net, np.asarray(values, np.float32).reshape(-1, *net.graph.input_shape))
+    return imported_layers.layers(net, replace(source, given=given), q)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["xnnpack", "interpreter"])
+@pytest.mark.parametrize("name", REAL)
+def test_every_operator_of_a_real_model_is_within_one_step_of_both_kinds_of_kernels(name, plain, litert):
+    source = tflite.read(model(name))
+    q = source.given.quants[source.graph.input]
+    values = np.random.default_rng(5).uniform(*q.range, (3, *source.graph.input_shape))
+    found = layer_by_layer(name, values, plain)
+    assert found.steps <= 1 and found.checked >= LAYERS[name], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count", "divisor"), [
+    ("mlperf_tiny_resnet8_cifar10_int8.tflite", 500, 1), ("tinymaix_cifar10_int8.tflite", 1000, 255),
+    ("tinymaix_mnist_valid_int8.tflite", 2000, 255),
+])  # fmt: skip
+def test_every_operator_is_within_one_step_on_real_pictures(name, count, divisor, litert):
+    x = mnist().x if "mnist" in name else cifar10()[0]
+    for plain in (False, True):
+        found = layer_by_layer(name, x[:count].astype(np.float32) / np.float32(divisor), plain)
+        assert found.steps <= 1 and found.checked >= LAYERS[name], found
 
 
 def scores(name, x, divisor, out):
@@ -139,6 +180,23 @@ def test_whole_numbers_are_the_files_own(litert, tmp_path):
         want = tflite.read(tmp_path / "net.tflite").run(real)[0][0]
         assert np.abs(engine.predict(q) - want.reshape(-1)).max() <= 0.111
         engine.selftest()
+
+
+def test_a_channel_that_its_weights_hardly_move_keeps_its_value_to_a_millionth(litert, tmp_path):
+    rows, bias = np.array([[100, -90], [5, 9], [3, 3]]), np.array([1 << 29, 7, 1 << 21])
+    scale = np.array([1e-9, 0.1, 0.1])
+    got = lowering._constant(rows, bias, scale, 1.0)
+    assert got[0].tolist() == [[0, 0], [5, 9], [3, 3]] and (got[1][1:] == bias[1:]).all()
+    assert abs(got[1][0]) <= 1 << 20 and abs(got[1][0] * got[2][0] / (bias[0] * scale[0]) - 1) < 1e-6
+
+    rows = np.r_[[[1, -2] * 12], steps(4, 24)].astype(np.int8)
+    arrays = {"v": rows, "c": np.array([1 << 29, -2000, 3, 0, 50], np.int32)}
+    quants = {"v": ([1.2e-7, 0.01, 0.01, 0.01, 0.01], 0), "c": ([0.07 * 1.2e-7, *[7e-4] * 4], 0)}
+    (tmp_path / "net.tflite").write_bytes(net(arrays, quants))
+    assert cli.main([str(tmp_path / "net.tflite"), "-o", str(tmp_path / "net.bin")]) == 0
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        assert engine.metadata["parity"]["layers"]["steps"] <= 1
+        assert engine.layers[-1].weights_bytes > 0 and engine.predict(np.zeros(engine.input_shape))[0] > 4
 
 
 REFUSED = {

@@ -49,13 +49,6 @@ def test_a_float_model_gives_what_its_source_gives(name, tmp_path):
         engine.selftest()
 
 
-def test_a_quantised_model_of_other_operators_is_refused_by_that_name(tmp_path, capsys):
-    name = model("onnx_mobilenetv2-12-int8.onnx")
-    assert cli.main([str(name), "-o", str(tmp_path / "net.bin")]) == 1
-    assert "quantised" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_ultraface_finds_the_face_and_puts_out_scores_and_boxes(tmp_path):
     with imported("ultraface_version-RFB-320.onnx", tmp_path / "net.bin", "--mean", "127", "--std", "128") as engine:
         assert engine.outputs == {"scores": (4420, 2), "boxes": (4420, 4)}

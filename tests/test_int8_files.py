@@ -10,19 +10,24 @@ import cbuild
 import numpy as np
 import pytest
 import reader
-from int8_nets import Net
+import reader_int8
+from int8_nets import Net, pictures
 from test_open import SOURCES, counted, drive, repaired, verdicts
 
 from litenet.exporter import pack_int8
-from litenet.exporter.format import Golden, Preprocessing, write
+from litenet.exporter.format import Golden, Preprocessing, checksums, write
+from litenet.pyruntime import InferenceEngine, ModelError, chip_file
+from litenet.trainer.int8 import ops as definition
+from litenet.trainer.int8 import scheme
 from litenet.trainer.int8.scheme import Numbers, Quant
 from litenet.trainer.ops import OPS, Attrs, make_attrs
 
+CONV, TABLE, ADD, PAD, POOL, SOFTMAX, FLOAT = range(7)
 GRAY = Preprocessing("nearest", "stretch", "gray", "never", mean=(128.0,), std=(64.0,))
 
 
 @cache
-def small():
+def net():
     """conv -> add with itself through a table -> softmax over the last axis, an image in; and floats behind it."""
     net = Net((6, 5, 1), Quant(1 / 32, 3), seed=4)
     a = net.add("conv2d", out_channels=4, kernel_size=3, padding=1, activation="relu", numbers={"lo": -128, "hi": 127})
@@ -32,10 +37,14 @@ def small():
     net.add("global_avg_pool", numbers={"lo": -128, "hi": 127})
     sharp = net.add("softmax")
     net.add("dequantize", sharp)
-    return net.model((sharp, len(net.shapes) - 1), golden=2, frame=GRAY)
+    return net
 
 
-CONV, TABLE, ADD, PAD, POOL, SOFTMAX, FLOAT = range(7)
+@cache
+def small():
+    return net().model((SOFTMAX + 1, FLOAT + 1), golden=2, frame=GRAY)
+
+
 GOOD = write(small())
 PROGRAM, GOLDEN = struct.unpack_from("<I", GOOD, 64)[0], struct.unpack_from("<I", GOOD, 80)[0]
 N = struct.unpack_from("<H", GOOD, 88)[0]
@@ -76,6 +85,9 @@ CASES = [
     ("BAD_SCALE", [(tensor(1, 24), "f", -1.0)], "its scale is -1; a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(1, 24), "f", np.inf)], "its scale is infinity; a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(1, 24), "f", np.nan)], "its scale is NaN; a number above 0 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 1)], "its scale is 1.4013e-45; at least 2^-126 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 0x007FFFFF)], "its scale is 1.17549e-38; at least 2^-126 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 0x80000001)], "a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(7, 7), "b", 1)], "its zero point is byte 1; 0 is expected"),
     ("BAD_SCALE", [(tensor(7, 24), "f", 0.5)], "its scale is 0.5; 1 is expected"),
     ("BAD_SCALE", [(tensor(4, 24), "f", 0.5)], f"tensor 4, byte {tensor(4, 24)}: its scale is 0.5; "),
@@ -100,7 +112,17 @@ CASES = [
     ("BAD_QUANT", [(op(POOL, 60), "i", 1)], "M2 is 1; 0 is expected"),
     ("BAD_QUANT", [(op(CONV, 56), "i", 5)], "M1 is 5; 0 is expected"),
     ("BAD_QUANT", [(weights(SOFTMAX), "H", 0)], "operator 5 (softmax)", "its table begins with 0; at least 1 is"),
+    ("BAD_DTYPE", [(op(ADD, 6), "H", 7)], f"operator 2 (add), byte {op(ADD, 6)}: an input has type 0; 2 is expected"),
+    ("BAD_DTYPE", [(op(FLOAT), "H", 24)], f"operator 6 (quantize), byte {op(FLOAT, 12)}: its output has type 0; 2 is"),
+    ("BAD_DTYPE", [(op(PAD), "H", 24)], f"operator 3 (quantize), byte {op(PAD, 4)}: an input has type 2; 0 is"),
+    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", 0), (op(TABLE, 20), "I", 0)], "operator 1 (activation)", "end at byte 0"),
+    ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 257)], "257 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", weights(SOFTMAX) + 512)], f"weights end at byte {weights(SOFTMAX) + 768}"),
+    ("BAD_WEIGHTS", [(op(ADD, 16), "I", 128)], "it takes no weights, but their offset is 128"),
+    ("BAD_WEIGHTS", [(op(CONV, 20), "I", 144)], "144 bytes of weights are not what it needs"),
+    ("MISALIGNED", [(op(TABLE, 16), "I", weights(TABLE) + 4)], f"offset {weights(TABLE) + 4} is not a multiple of 64"),
     ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 255)], "255 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 1)], "1 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 256)], "256 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(CONV, 20), "I", 84)], "84 bytes of weights are not what it needs"),
     ("BAD_PREPROCESS", [(100, "i", 0)], "header, byte 100: a multiplier is 0; 1 to 4194303 is expected"),
@@ -110,6 +132,8 @@ CASES = [
     ("BAD_PREPROCESS", [(120, "i", -9)], "a grey picture does not have is -9; 0 is expected"),
     ("BAD_HEADER", [(25, "B", 0)], "the first output's type is 0; 2 is expected"),
     ("OUTSIDE_ARENA", [(92, "I", 100)], "it ends at byte 120 of an arena of 100"),
+    ("BAD_GOLDEN", [(GOLDEN + 12, "B", 2)], "the number of golden inputs is 2"),
+    ("BAD_GOLDEN", [(GOLDEN + 12, "B", 3)], "the kind of its inputs is 3; 0 is expected"),
     ("BAD_GOLDEN", [(GOLDEN + 16 + 4 * N + 30, "B", 1)], "a fill byte is 1; 0 is expected"),
     ("BAD_GOLDEN", [(GOLDEN + 16 + 4 * N + 32 + 4 + 16 + 4, "I", 1)], "0 is expected"),
 ]  # fmt: skip
@@ -122,6 +146,31 @@ def test_every_number_out_of_range_is_refused_with_its_own_sentence(compiler, tm
     assert found[0] == ("LN_OK", "no error.")
     for (status, changes, *texts), (name, sentence) in zip(CASES, found[1:], strict=True):
         assert name == f"LN_{status}" and all(text in sentence for text in texts), (changes, name, sentence)
+    assert len({sentence for _, sentence in found}) == len(found)
+    assert all(sentence.endswith(".") and "%" not in sentence for _, sentence in found)
+
+
+LARGE = [
+    ("softmax", {}, (2, 32767), (2, 32768), "it does not lead from 2 x 32768 to 2 x 32768"),
+    ("global_avg_pool", {}, (2048, 2048, 1), (2048, 2049, 1), "it does not lead from 2048 x 2049 x 1 to 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "fits", "too_large", "sentence"), LARGE)
+def test_sums_that_32_bits_do_not_hold_are_refused(tmp_path, name, given, fits, too_large, sentence):
+    """The writer refuses them as well, so that the shape is put into the file afterwards."""
+    net = Net(fits, Quant(1.0, 0))
+    net.add(name, **given)
+    good = write(net.model())
+    bad = bytearray(good)
+    at = struct.unpack_from("<I", good, 64)[0]
+    for first in (at + 8, 28, *((at + 40, 44) if name == "softmax" else ())):  # records of input and output, header
+        struct.pack_into(f"<{len(too_large)}I", bad, first, *too_large)
+    program = cbuild.program("open_driver", SOURCES)
+    (right, _), (wrong, said) = verdicts(program, [good, repaired(bytes(bad))], tmp_path)
+    assert (right, wrong) == ("LN_OK", "LN_BAD_SHAPE") and sentence in said
+    with pytest.raises(reader.RefusedError):
+        reader.read(repaired(bytes(bad)))
 
 
 def test_the_pages_reader_refuses_the_same():
@@ -245,6 +294,8 @@ REFUSALS = [
     (lambda: changed(0, tensor_at=6, quant=Quant(0.5, -128)), "Quant(scale=0.00390625, zero=-128) is expected"),
     (lambda: golden(kind="f32"), "kind is 'f32', but the input is i8"),
     (lambda: golden(inputs=[np.zeros((6, 5, 1))] * 2), "an input has type float64; int8 is expected"),
+    (lambda: golden(inputs=[7, 8]), "of kind 'i8' an input is a int"),
+    (lambda: golden(kind="made"), "of kind 'made' an input is a ndarray"),
     (lambda: golden(checksums=[[(1.0, 1.0)] * 7] * 2), "a checksum is (1.0, 1.0); a CRC-32 is expected"),
     (lambda: golden(checksums=[[1] * 7] * 2), "a checksum is 1; two numbers is expected"),
     (lambda: golden(outputs=[(np.zeros(4), np.zeros(4))] * 2), "an int8 output has type float64"),
@@ -289,8 +340,71 @@ def test_five_inputs_are_packed_as_the_page_shows():
     assert not rows[:, 2:].any()
 
 
+def made(picture, seeds=(1, 0xFFFFFFFF)):
+    """The small model with golden inputs that are made of seeds."""
+    bare = small() if picture else replace(small(), preprocessing=Preprocessing())
+    P, Q = scheme.picture(GRAY.mean, GRAY.std, bare.tensors[0].quant)
+    outputs, sums = [], []
+    for seed in seeds:
+        v = np.array(reader_int8.made(seed, 30), np.uint8).reshape(6, 5, 1)
+        x = definition.frame(v[None], P, Q)[0] if picture else (v.astype(int) - 128).astype(np.int8)
+        values = net().values(x)
+        outputs.append((values[SOFTMAX + 1], values[FLOAT + 1]))
+        sums.append(checksums(bare, values[1:]))
+    return write(replace(bare, golden=Golden("made", seeds, outputs, sums)))
+
+
+@pytest.mark.parametrize("picture", [False, True])
+def test_golden_inputs_made_of_a_seed_are_what_the_page_says(picture, tmp_path):
+    data = made(picture)
+    assert data[6] == 1 and write(pictures().model(golden=1))[6] == 0  # format 1.1, and 1.0
+    f = reader.read(data)
+    reader.selftest(f)
+    InferenceEngine(data).selftest()
+    found, frames = chip_file.golden_inputs(data, 30, "int8")
+    assert frames == picture and [x.dtype for x in found] == [np.uint8 if picture else np.int8] * 2
+    assert all(np.array_equal(x, stored) for x, (stored, _, _) in zip(found, f.golden, strict=True))
+    assert reader_int8.made(1, 4) == [20, 84, 82, 118]
+    at = struct.unpack_from("<I", data, 80)[0] + 16 + 4 * N
+    other = repaired(data[:at] + b"\x02" + data[at + 1 :])
+    with pytest.raises(AssertionError, match="operator 0: other bytes"):
+        reader.selftest(reader.read(other))
+    with pytest.raises(ModelError, match="operator 0 .*golden input 0: the checksum of y is"):
+        InferenceEngine(other).selftest()
+
+
+def test_only_int8_is_made_of_a_seed():
+    from bins import mlp
+
+    data = bytearray(mlp().bytes())
+    data[struct.unpack_from("<I", data, 80)[0] + 12] = 2
+    with pytest.raises(ModelError, match="the kind of its inputs is 2; 0 is expected"):
+        InferenceEngine(repaired(bytes(data)))
+    with pytest.raises(reader.RefusedError):
+        reader.read(repaired(bytes(data)))
+
+
+def test_zeros_at_the_end_of_exponentials_are_not_stored():
+    roles = {"table": np.array([65535, 300, 0, 2] + [0] * 252, np.uint16)}
+    assert pack_int8.pack("softmax", Attrs(), roles) == struct.pack("<4H", 65535, 300, 0, 2)
+    full = pack_int8.pack("softmax", Attrs(), {"table": np.ones(256, np.uint16)})
+    assert len(full) == 512 and not pack_int8.is_short("softmax", full)
+    sharp = Net((7,), Quant(0.5, 3), seed=1)
+    sharp.add("softmax")
+    model = sharp.model(golden=2)
+    size = len(model.ops[0].weights)
+    assert size == 2 * 24 and pack_int8.is_short("softmax", model.ops[0].weights)  # 65535 e^-11.5 is 0.66, e^-12 0.40
+    data = write(model)
+    assert data[6] == 1
+    engine = InferenceEngine(data)
+    engine.selftest()
+    reader.selftest(reader.read(data))
+    x = np.array([127, 104, 103, 102, -128, 0, 127], np.int8)  # T[23], the last that is stored, and what is behind it
+    assert engine.predict(x, raw=True).tolist() == sharp.values(x)[-1].tolist()
+
+
 def test_golden_frames_of_an_int8_input_are_pictures():
-    made, frame = small(), np.arange(30, dtype=np.uint8).reshape(6, 5, 1)
-    data = write(replace(made, golden=Golden("frame", [frame] * 2, made.golden.outputs, made.golden.checksums)))
+    plain, frame = small(), np.arange(30, dtype=np.uint8).reshape(6, 5, 1)
+    data = write(replace(plain, golden=Golden("frame", [frame] * 2, plain.golden.outputs, plain.golden.checksums)))
     with pytest.raises(AssertionError, match="operator 0: other bytes"):
         reader.selftest(reader.read(data))

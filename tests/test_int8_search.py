@@ -8,7 +8,7 @@ from int8_graphs import GRAY, Maker, chain, everything, floats
 
 from litenet.exporter import format
 from litenet.exporter.fold import run
-from litenet.exporter.int8 import bias, equalise, graphs, layers, ranges, search, write
+from litenet.exporter.int8 import bias, equalise, graphs, halves, layers, ranges, search, write
 from litenet.exporter.int8.ranges import Histogram
 from litenet.pyruntime import InferenceEngine
 from litenet.trainer.int8 import net as nets
@@ -202,6 +202,30 @@ def test_trials_calculate_anew_only_what_differs():
     alone = search.Trials(subject)
     alone.try_out(trials.choice)
     assert alone.score == trials.score
+
+
+def test_float_layers_have_weights_of_half_precision_where_the_scores_do_not_feel_it(monkeypatch):
+    made = chain()
+    subject = made.subject(32, GRAY)
+    trials = search.Trials(subject)
+    groups = graphs.tied(subject.graph, {"conv2d0", "linear5"})
+    cuts = ranges.ranges(ranges.observe(subject.graph, subject.weights, subject.x, groups), groups)
+    choice = search.Choice(subject.weights, {}, cuts["min-max"], frozenset({"conv2d0", "linear5"}))
+    trials.try_out(choice)
+    net = halves.halved(choice.net(subject), trials)
+    assert net.half == {"conv2d0", "linear5"}
+    model = write.model(net, write.plan(net), subject.frame, {})
+    assert {op.weight_dtype for op in model.ops if op.op in ("conv2d", "linear")} == {"f16", "i8"}
+    got, want = in_c(net, subject)
+    assert np.abs(got[0].astype(int) - want[0].astype(int)).max() <= 1
+    for name in ("conv2d0.weight", "linear5.weight"):
+        assert np.array_equal(net.weights[name], net.weights[name].astype(np.float16).astype(np.float32))
+
+    monkeypatch.setattr(halves, "COST", -1.0)  # not even as much as there was
+    assert halves.halved(choice.net(subject), trials).half == frozenset()
+    monkeypatch.setattr(halves, "COST", 100.0)
+    subject.weights["conv2d0.bias"][0] = 1e6  # more than binary16 holds
+    assert halves.halved(choice.net(subject), trials).half == {"linear5"}
 
 
 def test_a_layer_that_hurts_becomes_float():

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from nets import SMALL, net
+from runs import train
 from shim_device import ShimDevice
-from test_edge_train import here, train  # noqa: F401  (a fixture)
 
 from litenet.trainer import profile_page
 from litenet.trainer.budget import Scheme
@@ -349,7 +349,7 @@ def test_both_files_are_written_whole_or_not_at_all(small, tmp_path, monkeypatch
         write(small[1], tmp_path / "nowhere")
 
 
-def test_profile_goes_on_to_train_the_same_weights(here, capsys):  # noqa: F811
+def test_profile_goes_on_to_train_the_same_weights(here, capsys):
     assert train("--out", "plain") == 0
     assert train("--out", "shown", "--profile") == 0
     assert re.search(r"shown.profile\.html: a step takes [\d.]+ .?s", capsys.readouterr().out)
@@ -359,7 +359,7 @@ def test_profile_goes_on_to_train_the_same_weights(here, capsys):  # noqa: F811
     assert all(array.tobytes() == shown.arrays[name].tobytes() for name, array in plain.arrays.items())
 
 
-def test_profile_only_trains_nothing(here, capsys):  # noqa: F811
+def test_profile_only_trains_nothing(here, capsys):
     for _ in range(2):  # a second look replaces the first
         assert train("--profile-only") == 0
         assert len(capsys.readouterr().out.splitlines()) == 1

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from runs import changed, train
 from test_aids import on
 from test_device_trainer import MLP, pictures
-from test_edge_train import changed, here, train  # noqa: F401 (here is a fixture)
 
 from litenet.trainer import checkpoint, rate
 from litenet.trainer.errors import UserError
@@ -71,7 +71,7 @@ def test_both_backends_choose_the_same():
 
 
 @pytest.mark.parametrize("way", ["blueprint", "command"])
-def test_a_run_with_a_found_rate_is_that_of_the_rate_given(here, way, capsys):  # noqa: F811
+def test_a_run_with_a_found_rate_is_that_of_the_rate_given(here, way, capsys):
     changed(here, **({"learning_rate": "auto"} if way == "blueprint" else {}))
     assert train("--out", "run", *(["--lr", "auto"] if way == "command" else [])) == 0
     told = json.loads((here / "run" / "learning_rate.json").read_text())

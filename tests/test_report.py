@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import cv2
 import numpy as np
 import pytest
+from runs import changed, mistake, train
 from test_debug_nan import Card
-from test_edge_train import changed, here, mistake, train  # noqa: F401  (a fixture)
 from test_profile import browser, needs_browser, read  # noqa: F401  (a fixture)
 
 from litenet.exporter.cli import main as edge_export
@@ -49,7 +49,7 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture
-def ran(here):  # noqa: F811
+def ran(here):
     """A run in "run", with a profile, that has made mistakes."""
     changed(here, epochs=3, learning_rate=0.002)
     assert train("--out", "run", "--profile", "--quiet") == 0
@@ -110,7 +110,7 @@ def test_the_same_report_can_be_made_again_from_the_folder(ran, capsys):
     assert (ran.parent / "elsewhere.html").read_text() == first
 
 
-def test_no_report_leaves_it_away_and_trains_the_same(here):  # noqa: F811
+def test_no_report_leaves_it_away_and_trains_the_same(here):
     assert train("--out", "with", "--quiet") == 0
     assert train("--out", "without", "--quiet", "--no-report") == 0
     names = [{p.name for p in (here / run).iterdir()} for run in ("with", "without")]
@@ -120,7 +120,7 @@ def test_no_report_leaves_it_away_and_trains_the_same(here):  # noqa: F811
     assert (here / "with" / "test.json").read_text() == (here / "without" / "test.json").read_text()
 
 
-def test_without_a_test_set_the_best_weights_are_asked_about_the_samples_held_out(here):  # noqa: F811
+def test_without_a_test_set_the_best_weights_are_asked_about_the_samples_held_out(here):
     with np.load("pictures.npz") as file:
         np.savez("train.npz", x=file["x_train"], y=file["y_train"])
     changed(here, epochs=4, learning_rate=0.3)  # so high that the best epoch is not the last
@@ -135,7 +135,7 @@ def test_without_a_test_set_the_best_weights_are_asked_about_the_samples_held_ou
     assert (here / "run" / "report.html").read_text() == first
 
 
-def test_a_run_that_held_nothing_out_says_so(here):  # noqa: F811
+def test_a_run_that_held_nothing_out_says_so(here):
     with np.load("pictures.npz") as file:
         np.savez("train.npz", x=file["x_train"], y=file["y_train"])
     assert train("--out", "run", "--quiet", "--validation-split", 0, data="train.npz") == 0
@@ -158,7 +158,7 @@ def test_where_the_data_are_gone_the_rest_is_told_and_why(ran, capsys):
     assert "no such data set" in mistake(capsys, 1, "report", "run", "--data", "nowhere.npz")
 
 
-def test_a_folder_that_is_no_run_is_refused_and_nothing_written(here, capsys):  # noqa: F811
+def test_a_folder_that_is_no_run_is_refused_and_nothing_written(here, capsys):
     (here / "empty").mkdir()
     assert mistake(capsys, 1, "report", "empty").startswith("empty is no run folder.")
     (here / "empty" / "config.json").write_text("[1, 2]")
@@ -183,7 +183,7 @@ def test_the_report_is_there_whole_or_not_at_all(ran, monkeypatch):
     assert not [p for p in ran.iterdir() if p.name.endswith(".tmp")]
 
 
-def test_every_start_of_a_run_is_recorded(here, monkeypatch, capsys):  # noqa: F811
+def test_every_start_of_a_run_is_recorded(here, monkeypatch, capsys):
     save = session.Session.save
     monkeypatch.setattr(session.Session, "save", lambda self, which: (save(self, which), cli.signal.raise_signal(2))[0])
     assert train("--out", "run", "--quiet") == 130
@@ -195,7 +195,7 @@ def test_every_start_of_a_run_is_recorded(here, monkeypatch, capsys):  # noqa: F
     assert all(s["command"] in (here / "run" / "report.html").read_text() for s in starts)
 
 
-def test_a_run_on_a_card_has_the_same_report(here, monkeypatch, capsys):  # noqa: F811
+def test_a_run_on_a_card_has_the_same_report(here, monkeypatch, capsys):
     monkeypatch.setattr(cuda, "CudaDevice", Card)
     assert train("--out", "run", "--device", "cuda", "--profile", "--quiet") == 0
     text = (here / "run" / "report.html").read_text()
@@ -219,7 +219,7 @@ NETS = {
 
 
 @pytest.mark.parametrize("kind", NETS)
-def test_a_net_without_convolution_shows_pixels_or_says_why_not(here, kind):  # noqa: F811
+def test_a_net_without_convolution_shows_pixels_or_says_why_not(here, kind):
     layers, words = NETS[kind]
     changed(here, layers=[*layers, {"type": "linear", "out_features": 3}])
     assert train("--out", "run", "--quiet") == 0
@@ -373,7 +373,7 @@ def test_halves_stand_side_by_side_only_in_company():
 # ---- as a page
 
 
-def test_the_report_asks_nothing_of_a_network_and_names_cannot_break_it(here):  # noqa: F811
+def test_the_report_asks_nothing_of_a_network_and_names_cannot_break_it(here):
     changed(here, labels=["</script><b>", '"&', "<!--"], description="</pre>")
     assert train("--out", "run", "--quiet") == 0
     text = (here / "run" / "report.html").read_text()

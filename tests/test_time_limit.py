@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from test_edge_train import here, train  # noqa: F401 (here is a fixture)
+from runs import train
 from test_loop import ready, rows, run
 
 from litenet.trainer import checkpoint, cli, loop
@@ -93,7 +93,7 @@ def test_other_times_are_refused(text, capsys):
     assert "is not a time such as 90s, 30m or 2h" in capsys.readouterr().err
 
 
-def test_a_real_run_ends_in_time_and_can_be_exported(here):  # noqa: F811
+def test_a_real_run_ends_in_time_and_can_be_exported(here):
     assert train("--out", "run", "--time", "2s", "--quiet") == 0
     saved = checkpoint.load(here / "run" / "last.npz").meta
     assert saved["settings"]["time_limit"] == 2

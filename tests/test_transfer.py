@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from nets import net
-from test_edge_train import changed, here, mistake, train  # noqa: F401 (here is a fixture)
+from runs import changed, mistake, train
 
 from litenet.exporter.cli import main as edge_export
 from litenet.trainer import checkpoint, transfer
@@ -75,7 +75,7 @@ def test_weights_that_fit_nowhere_are_refused():
     ]
 
 
-def test_fine_tuning_a_run_keeps_its_pixels_and_its_frozen_layers(here, capsys):  # noqa: F811
+def test_fine_tuning_a_run_keeps_its_pixels_and_its_frozen_layers(here, capsys):
     assert train("--out", "old", "--quiet", "--epochs", 1) == 0
     changed(here, "new.json", seed=8)
     brighter = {k: v if k.startswith("y") else np.minimum(v, 200) for k, v in np.load("pictures.npz").items()}
@@ -94,7 +94,7 @@ def test_fine_tuning_a_run_keeps_its_pixels_and_its_frozen_layers(here, capsys):
     assert new.meta["settings"]["freeze"] == ["layer_0", "layer_1"]
 
 
-def test_a_bin_gives_its_weights_and_says_what_was_folded(here, capsys):  # noqa: F811
+def test_a_bin_gives_its_weights_and_says_what_was_folded(here, capsys):
     assert train("--out", "old", "--quiet", "--epochs", 1) == 0
     assert edge_export(["old", "-o", "old.bin"]) == 0
     capsys.readouterr()
@@ -114,11 +114,11 @@ def test_a_bin_gives_its_weights_and_says_what_was_folded(here, capsys):  # noqa
         ("model.onnx", "--from model.onnx: import the model first: edge-export model.onnx -o model.bin"),
     ],
 )
-def test_what_holds_no_weights_is_refused(here, capsys, name, said):  # noqa: F811
+def test_what_holds_no_weights_is_refused(here, capsys, name, said):
     assert mistake(capsys, 1, "net.json", "--data", "pictures.npz", "--from", name).startswith(said)
 
 
-def test_a_run_that_goes_on_takes_no_other_weights(here, capsys):  # noqa: F811
+def test_a_run_that_goes_on_takes_no_other_weights(here, capsys):
     assert train("--out", "old", "--quiet", "--epochs", 1) == 0
     with pytest.raises(SystemExit):
         from litenet.trainer.cli import main

@@ -5,13 +5,14 @@ import json
 import cv2
 import numpy as np
 import pytest
-from test_edge_train import changed, here, train  # noqa: F401 (here is a fixture)
+from runs import changed, train
 from test_loop import pictures
 
 from litenet.exporter.cli import main as edge_export
 from litenet.pyruntime import InferenceEngine, answers
 from litenet.pyruntime.cli import main as edge_infer
 from litenet.trainer import checkpoint, unknown
+from litenet.trainer.cli import main as edge_train
 
 
 def outputs(n=400, classes=5, seed=0, scale=3.0):
@@ -133,7 +134,7 @@ def pictures_of(folder, name, image):
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax):  # noqa: F811
+def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax):
     trained(here, softmax=softmax)
     out = capsys.readouterr().out
     assert "unknown (" in out and "of 150 held-out samples" in out and "of 9 test samples" in out
@@ -163,7 +164,20 @@ def test_a_run_says_when_it_will_not_know_and_the_bin_does(here, capsys, softmax
     assert row["label"] == guesses[0]["label"] and "unknown" not in row
 
 
-def test_the_answer_is_the_one_the_fit_would_give(here):  # noqa: F811
+@pytest.mark.parametrize("softmax", [False, True])
+def test_checkpoint_and_bin_are_as_sure_as_the_temperature_makes_them(here, capsys, softmax):
+    trained(here, softmax=softmax)
+    assert abs(checkpoint.load(here / "run" / "best.npz").meta["unknown"]["temperature"] - 1) > 0.01
+    found = []
+    for model in (["run"], ["run.bin", "--data", "many.npz"]):
+        capsys.readouterr()
+        assert edge_train(["evaluate", *model, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    for key in ("log_loss", "ece", "confidence"):
+        assert abs(found[0][key] - found[1][key]) <= 1e-4, key
+
+
+def test_the_answer_is_the_one_the_fit_would_give(here):
     trained(here, "--unknown", 0.2)
     data, kept = np.load("many.npz"), checkpoint.load(here / "run" / "best.npz").meta["unknown"]
     with InferenceEngine("run.bin") as engine:
@@ -180,7 +194,7 @@ def test_the_answer_is_the_one_the_fit_would_give(here):  # noqa: F811
     ("more", "said"),
     [(("--unknown", 0), ""), (("--validation-split", 0), ""), (("--fraction", 1), "3 samples held out, 50 are needed")],
 )
-def test_without_enough_to_fit_on_the_net_always_answers(here, capsys, more, said):  # noqa: F811
+def test_without_enough_to_fit_on_the_net_always_answers(here, capsys, more, said):
     data = "pictures.npz"
     assert train("--out", "run", "--epochs", 1, *more, data=data) == 0
     assert "unknown" not in capsys.readouterr().out

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from litenet.pyruntime.pipes import while_read
 
 from .check_line import FAIL, OK, WARN, Line, guarded
 
@@ -51,16 +52,17 @@ class Report:
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     report = Report(show=not options.json)
-    try:
+
+    def work() -> int:
         software(report)
         usable = options.device != "cpu" and "NumPy" not in report.failed()
         device = card(report, options) if usable else None
         return verdict(report, options, device)
+
+    try:
+        return while_read(work)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as in `edge-check | head`
-        sys.stderr.close()
-        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from litenet.pyruntime.pipes import while_read
+
 from . import check_data
 from .errors import UserError
 from .report.commands import COMMANDS
@@ -36,9 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments and arguments[0] in parsers:
             make, work = parsers[arguments[0]]
-            return work(make().parse_args(arguments[1:]))
+            options = make().parse_args(arguments[1:])
+            return while_read(lambda: work(options))
         parser = _train_parser()
-        return _train(parser, parser.parse_args(arguments), arguments)
+        options = parser.parse_args(arguments)
+        return while_read(lambda: _train(parser, options, arguments))
     except UserError as error:
         print(f"edge-train: {error}", file=sys.stderr)
         return 1

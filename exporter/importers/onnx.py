@@ -12,7 +12,7 @@ import numpy as np
 
 from litenet.trainer.errors import UserError
 
-from . import layers, onnx_qdq
+from . import layers, onnx_qdq, onnx_qoperator
 from .builder import NCHW_OF_NHWC, Builder, Value
 from .foreign import MALFORMED, Foreign, Place, Port, shape_text
 from .given import Given, Scaled
@@ -20,8 +20,7 @@ from .onnx_node import OnnxNode
 from .onnx_nodes import HANDLERS, INSTEAD
 from .onnx_patterns import activations_of, layernorms_of, small_constants
 
-QUANTISED = ("QLinear", "DynamicQuantize", "ConvInteger", "MatMulInteger", "QGemm")
-
+QUANTISED = {onnx_qdq.QUANTIZE, *onnx_qoperator.HANDLERS}
 
 def library() -> Any:
     """The onnx package, which only importing needs."""
@@ -56,12 +55,6 @@ def load(path: Path) -> Any:
         raise UserError(
             f"{path} keeps its weights in another file, which is not read.\n"
             "  Save it as one: onnx.save_model(onnx.load('model.onnx'), 'one.onnx', save_as_external_data=False)"
-        )
-    quantised = sorted({n.op_type for n in model.graph.node if n.op_type.startswith(QUANTISED)})
-    if quantised:
-        raise UserError(
-            f"{path} is a quantised (int8) model: it has {', '.join(quantised)}; of quantised models those in QDQ form "
-            "can be imported.\n  Quantise it with onnxruntime's quantize_static and quant_format=QuantFormat.QDQ."
         )
     return model
 
@@ -103,7 +96,8 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
         **activations_of(graph.node, numbers, opsets),
         **layernorms_of(graph.node, numbers),
     }
-    given = Given() if any(n.op_type == onnx_qdq.QUANTIZE for n in graph.node) else None
+    given = Given() if any(n.op_type in QUANTISED for n in graph.node) else None
+    steps: set[str] = set()  # names of values that are whole numbers where they stand
     scaled: dict[str, Scaled] = {}
     needed = _needed(graph, {name: root for name, (root, _) in known.items()})
     for i, proto in enumerate(graph.node):
@@ -120,13 +114,28 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
             values = any(isinstance(v, Value) for v in node.inputs)
             if given is not None and values and node.op in (onnx_qdq.QUANTIZE, onnx_qdq.DEQUANTIZE):
                 b.place = node.place
-                env[proto.output[0]] = onnx_qdq.marked(b, node, given)
+                env[proto.output[0]] = marked = onnx_qdq.marked(b, node, given)
+                if node.op == onnx_qdq.QUANTIZE:
+                    given.note(marked, proto.output[0])
+                    steps.add(proto.output[0])
+                continue
+            if given is not None and values and node.op in onnx_qoperator.HANDLERS:
+                b.place = node.place
+                env[proto.output[0]] = given.note(onnx_qoperator.HANDLERS[node.op](b, node, given), proto.output[0])
+                steps.add(proto.output[0])
+                given.where.update({x.name: node.place for x in b.nodes[first:]})
                 continue
             whole = None if values else onnx_qdq.constant(node)
             if whole is not None:
-                scaled[proto.output[0]], env[proto.output[0]] = whole, onnx_qdq.real(node, whole)
+                scaled[proto.output[0]], env[proto.output[0]] = whole, onnx_qdq.real(whole)
                 continue
             found = _calculate(b, proto, node, opsets)
+            calculated = [v for v in found if isinstance(v, Value)]
+            if given is not None and calculated and not steps.isdisjoint(proto.input):
+                found = onnx_qoperator.moved(b, node, given, calculated)
+                steps.update(proto.output)
+                for v, name in zip(found, proto.output, strict=False):
+                    given.note(v, name)
             if given is not None:
                 onnx_qdq.remember(given, node, proto.input, b.nodes[first:], scaled)
         except MALFORMED as error:
@@ -134,6 +143,7 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
         env.update(zip(proto.output, found, strict=False))
     if given is not None:
         given.other = lambda samples: onnx_qdq.other(path.read_bytes(), source.name, samples)
+        given.inside = lambda samples: onnx_qdq.inside(model, source.name, sorted(steps), samples)
     ports: list[Port] = []
     tensors: list[int] = []
     for out in graph.output:
@@ -141,6 +151,8 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
         b.place = Place(str(path), out.name, "output")
         if not isinstance(value, Value):
             b.place.refuse("it does not depend on the input")
+        if out.name in steps:
+            b.place.refuse("it is of whole numbers", "End the model with a DequantizeLinear.")
         port, tensor = _output(b, out.name, value, {x.tensor, *tensors})
         ports.append(port)
         tensors.append(tensor)
@@ -253,7 +265,8 @@ def _calculate(b: Builder, proto: Any, node: OnnxNode, opsets: dict[str, int]) -
     handler = HANDLERS.get(node.op) if node.domain in ("", "ai.onnx") else None
     if handler is None:
         what = f"the operator {node.domain + '.' if node.domain else ''}{node.op} is not known here"
-        node.place.refuse(what, INSTEAD.get(node.op, "docs/import.md lists what is; export the model without it."))
+        instead = (INSTEAD | onnx_qoperator.INSTEAD).get(node.op)
+        node.place.refuse(what, instead or "docs/import.md lists what is; export the model without it.")
     found = handler(b, node)
     return found if isinstance(found, list) else [found]
 

@@ -10,7 +10,7 @@ import numpy as np
 from litenet.trainer.graph import Node
 
 from .builder import Builder, Value
-from .given import AGAIN, Given, Scaled, quant
+from .given import AGAIN, Given, Scaled, less_128, quant
 from .onnx_node import OnnxNode
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -37,15 +37,16 @@ def constant(n: OnnxNode) -> Scaled | None:
     if n.op != DEQUANTIZE:
         return None
     steps, scale, zero = n.constant(0), n.constant(1, "scale"), n.optional(2, "zero point")
-    return Scaled(steps, scale.reshape(-1), np.zeros(1, np.int64) if zero is None else zero.reshape(-1))
+    zero = np.zeros(1, np.int64) if zero is None else zero.reshape(-1)
+    return Scaled(steps, scale.reshape(-1), zero, int(n.attrs.get("axis", 1)))
 
 
-def real(n: OnnxNode, whole: Scaled) -> np.ndarray:
+def real(whole: Scaled) -> np.ndarray:
     """The numbers that a constant's whole numbers stand for."""
     scale, zero = whole.scale.astype(np.float64), whole.zero.astype(np.float64)
     if scale.size > 1:
         along = [1] * whole.steps.ndim
-        along[int(n.attrs.get("axis", 1))] = -1
+        along[whole.axis] = -1
         scale, zero = scale.reshape(along), zero.reshape(along if zero.size > 1 else [1] * len(along))
     return ((whole.steps - zero) * scale).astype(np.float32)
 
@@ -57,8 +58,8 @@ def remember(
     given.where.update({x.name: n.place for x in made})
     if n.op not in LAYERS or not any(isinstance(v, Value) for v in n.inputs):
         return
-    weight = constants.get(names[1])
-    if weight is None or weight.zero.any() or weight.steps.dtype != np.int8:  # then it calculates in floats
+    weight = constants[names[1]].symmetric() if names[1] in constants else None
+    if weight is None:  # then it calculates in floats
         return
     bias = constants.get(names[2]) if len(names) > 2 else None
     given.layer(n.place, made, weight, bias)
@@ -77,3 +78,25 @@ def other(data: bytes, name: str, samples: np.ndarray) -> list[np.ndarray] | Non
     except Exception:  # as in onnx.answers
         return None
     return [np.concatenate([np.asarray(r[k], np.float32)[None] for r in rows]) for k in range(len(rows[0]))]
+
+
+def inside(
+    model: Any, name: str, steps: Sequence[str], samples: np.ndarray
+) -> tuple[dict[str, np.ndarray], str] | None:
+    """The int8 that ONNX Runtime has at these names for samples (N, ...); None where it is not installed."""
+    from onnx import ModelProto, helper
+
+    shown = ModelProto()
+    shown.CopyFrom(model)
+    shown.graph.output.extend(helper.make_empty_tensor_value_info(step) for step in steps)
+    try:
+        import onnxruntime
+
+        options: Any = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        session = onnxruntime.InferenceSession(shown.SerializeToString(), options, ["CPUExecutionProvider"])
+        rows = [session.run(list(steps), {name: x[None]}) for x in samples.astype(np.float32)]
+    except Exception:  # as in onnx.answers
+        return None
+    found = {step: np.concatenate([less_128(np.asarray(r[k])) for r in rows]) for k, step in enumerate(steps)}
+    return found, "ONNX Runtime"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import onnx_nodes, tflite_nodes
+from . import onnx_nodes, onnx_qoperator, tflite_nodes
 
 
 def table(handlers: Mapping[str, Callable[..., Any]]) -> str:
@@ -26,13 +26,13 @@ def table(handlers: Mapping[str, Callable[..., Any]]) -> str:
 
 def instead() -> str:
     lines = ["| not taken | what would do |", "| --- | --- |"]
-    for name, text in (onnx_nodes.INSTEAD | tflite_nodes.INSTEAD).items():
+    for name, text in (onnx_nodes.INSTEAD | onnx_qoperator.INSTEAD | tflite_nodes.INSTEAD).items():
         lines.append(f"| {name} | {text} |")
     return "\n".join(lines)
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "onnx": lambda: table(onnx_nodes.HANDLERS),
+    "onnx": lambda: table({**onnx_nodes.HANDLERS, **onnx_qoperator.HANDLERS}),
     "tflite": lambda: table(tflite_nodes.HANDLERS),
     "instead": instead,
 }

@@ -3,6 +3,7 @@ calculated here; each remaining operator has a function in tflite_nodes.py."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from litenet.trainer.errors import UserError
 
 from .builder import Builder, Value
 from .foreign import MALFORMED, Foreign, Place, Port, shape_text
-from .given import AGAIN, Given, Scaled, quant
+from .given import AGAIN, Given, Scaled, less_128, quant
 from .tables import Table, TruncatedError
 from .tflite_node import BUILTIN, CALCULATED, TfliteNode
 from .tflite_nodes import HANDLERS, INSTEAD
@@ -73,7 +74,7 @@ def _read(path: Path, data: bytes, input_shape: tuple[int, ...] | None) -> Forei
             found = _calculate(b, node)
             if given is not None:
                 found = [
-                    _mark(b, given, v, tensors[k]) if isinstance(v, Value) else v
+                    given.note(_mark(b, given, v, tensors[k]), str(k)) if isinstance(v, Value) else v
                     for k, v in zip(op.ints(2), found, strict=False)
                 ]
                 _remember(given, node, b.nodes[first:], constants)
@@ -82,6 +83,7 @@ def _read(path: Path, data: bytes, input_shape: tuple[int, ...] | None) -> Forei
         env.update(zip(op.ints(2), found, strict=False))
     if given is not None:
         given.other = lambda samples: (run(path, source.shape, samples, True) or (None,))[0]
+        given.inside = lambda samples: inside(path, source.shape, samples)
     ports: list[Port] = []
     outs: list[int] = []
     for k in graph.ints(2):
@@ -258,10 +260,50 @@ def run(
 ) -> tuple[list[np.ndarray], str] | None:
     """The source's own outputs for samples (N, ...), one at a time; None where nothing is installed that runs it.
     plain: by the kernels of the interpreter itself, as on chips, not by XNNPACK's."""
+    opened = _opened(path, shape, plain)
+    if opened is None:
+        return None
+    net, by = opened
+    at, outs = net.get_input_details()[0], net.get_output_details()
+    rows: list[list[np.ndarray]] = [[] for _ in outs]
+    for x in samples:
+        net.set_tensor(at["index"], _entering(x[None], at))
+        net.invoke()
+        for row, out in zip(rows, outs, strict=True):
+            row.append(_leaving(net.get_tensor(out["index"]), out)[None])
+    return [np.concatenate(row) for row in rows], by
+
+
+def inside(
+    path: Path, shape: tuple[int, ...], samples: np.ndarray, plain: bool = False
+) -> tuple[dict[str, np.ndarray], str] | None:
+    """The int8 that the source has for samples (N, ...) in each tensor, by the number of the tensor; None where nothing
+    is installed that shows them. plain: as in run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it takes memory
+        opened = _opened(path, shape, plain, experimental_preserve_all_tensors=True)
+    if opened is None:
+        return None
+    net, by = opened
+    at = net.get_input_details()[0]
+    wanted = [t["index"] for t in net.get_tensor_details() if np.dtype(t["dtype"]) in (np.int8, np.uint8)]
+    rows: dict[int, list[np.ndarray]] = {k: [] for k in wanted}
+    for x in samples:
+        net.set_tensor(at["index"], _entering(x[None], at))
+        net.invoke()
+        for k in list(rows):
+            try:
+                rows[k].append(net.get_tensor(k)[None])
+            except ValueError:  # a tensor that no operator fills
+                del rows[k]
+    return {str(k): less_128(np.concatenate(row)) for k, row in rows.items()}, by
+
+
+def _opened(path: Path, shape: tuple[int, ...], plain: bool, **more: Any) -> tuple[Any, str] | None:
+    """An interpreter ready to run, and its name; plain as in run."""
     found = interpreter()
     if found is None:
         return None
-    more: dict[str, Any] = {}
     if plain:
         if found[1] != "LiteRT":
             return None
@@ -274,14 +316,7 @@ def run(
         net.allocate_tensors()
     except (RuntimeError, ValueError):  # it does not take the model
         return None
-    at, outs = net.get_input_details()[0], net.get_output_details()
-    rows: list[list[np.ndarray]] = [[] for _ in outs]
-    for x in samples:
-        net.set_tensor(at["index"], _entering(x[None], at))
-        net.invoke()
-        for row, out in zip(rows, outs, strict=True):
-            row.append(_leaving(net.get_tensor(out["index"]), out)[None])
-    return [np.concatenate(row) for row in rows], found[1]
+    return net, found[1]
 
 
 def _entering(x: np.ndarray, port: dict[str, Any]) -> np.ndarray:

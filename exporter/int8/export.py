@@ -19,7 +19,7 @@ from litenet.trainer.memory import bytes_text
 from .. import binary, device, format
 from ..source import Source
 from ..stored import Stored
-from . import calibration, graphs, judge, layers, search, write
+from . import calibration, graphs, halves, judge, layers, search, write
 from .calibration import Data, Samples
 
 GOLDEN_INPUTS = (1, 2)  # of a file of whole numbers, where one wrong bit shows; and of a mixed one
@@ -73,7 +73,7 @@ def convert(net: Stored, source: Source | None, where: str, out: Path, options: 
             table = layers.layers(found.trials)
     choice = found.trials.choice
     assert choice is not None
-    whole = choice.net(subject)
+    whole = halves.halved(choice.net(subject), found.trials)
     try:
         done = _Made(whole, net, data.test, options)
     except ValueError as error:
@@ -82,7 +82,7 @@ def convert(net: Stored, source: Source | None, where: str, out: Path, options: 
     want = judge.answers(float_file, data.test.x)
     got = judge.answers(done.file(), done.entering(data.test))
     judged = judge.judged(data.test, want, got, classes)
-    yield from _table(table)
+    yield from _table(table, whole.half)
     yield from _tried(found, choice)
     yield judged.text
     if not judged.lost <= options.max_loss and not options.force:
@@ -229,7 +229,7 @@ def _refusal(judged: judge.Judged, options: Options) -> str:
     )
 
 
-def _table(table: Sequence[layers.Layer]) -> Iterator[str]:
+def _table(table: Sequence[layers.Layer], half: frozenset[str]) -> Iterator[str]:
     """The signal-to-noise ratio of each layer."""
     wide = max(len("layer"), *(len(layer.name) for layer in table))
     kinds = max(len("operator"), *(len(layer.op) for layer in table))
@@ -237,7 +237,7 @@ def _table(table: Sequence[layers.Layer]) -> Iterator[str]:
     for x in table:
         step = f"{x.step:.3g}" if x.step is not None else ""
         alone = "" if x.alone is None else _decibels(x.alone)
-        kind = x.method if x.whole else "float32"
+        kind = x.method if x.whole else "float16" if x.name in half else "float32"
         row = f"  {x.name:<{wide}}  {x.op:<{kinds}}  {kind:<11}  {step:>9}  {alone:>8}  {_decibels(x.so_far):>8}"
         yield row.rstrip()
 

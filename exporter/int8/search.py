@@ -112,14 +112,18 @@ class Trials:
     def try_out(self, choice: Choice, gain: float = LEAST_GAIN) -> float:
         """Its score; if that is better than the best by `gain`, it is the best from now on."""
         net = choice.net(self.of)
-        tensors = self.outputs(net)
-        found = [nets.real(net, t, tensors[t]) for t in score_tensors(net.graph)]
-        got = np.concatenate([y.reshape(len(y), -1) for y in found], 1)
-        score = decibels(self.want, got)
+        score, got, tensors = self.rate(net)
         self.tried += 1
         if score >= self.score + gain or self.choice is None:
             self.score, self.got, self.choice, self.net, self.tensors = score, got, choice, net, tensors
         return score
+
+    def rate(self, net: Net) -> tuple[float, np.ndarray, dict[int, np.ndarray]]:
+        """(decibels, the scores, every tensor) of a net."""
+        tensors = self.outputs(net)
+        found = [nets.real(net, t, tensors[t]) for t in score_tensors(net.graph)]
+        got = np.concatenate([y.reshape(len(y), -1) for y in found], 1)
+        return decibels(self.want, got), got, tensors
 
     def outputs(self, net: Net) -> dict[int, np.ndarray]:
         """Every tensor; those of the best that cannot differ are taken over."""

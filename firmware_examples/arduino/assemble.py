@@ -6,7 +6,6 @@ The folder gets the runtime's sources as they are, the device program, the model
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -21,9 +20,6 @@ SWITCHES = """\
 #define LN_SMALL
 #define LN_TERSE
 #define LN_OPS_HEADER "{file}"
-#define MODEL_HEADER "{file}"
-#define MODEL_NAME {lower}
-#define MODEL_CAPS {upper}
 #if defined(__AVR__)
 #define LN_FRAME_PAYLOAD 64
 #endif
@@ -40,8 +36,7 @@ def assemble(model: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     source = out / "src"
     source.mkdir(parents=True)
-    lower = re.sub(r"\W+", "_", model.stem, flags=re.ASCII).strip("_").lower()
-    (source / "ln_arduino.h").write_text(SWITCHES.format(file=model.name, lower=lower, upper=lower.upper()))
+    (source / "ln_arduino.h").write_text(SWITCHES.format(file=model.name))
     shutil.copy(model, source / model.name)
     for path in [*RUNTIME.glob("src/*.[ch]"), *RUNTIME.glob("src/*.def"), RUNTIME / "include" / "litenet.h",
                  *COMMON.glob("*.[ch]"), HERE / "LiteNet.h", HERE / "LiteNet.cpp"]:  # fmt: skip

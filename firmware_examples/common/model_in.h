@@ -1,8 +1,6 @@
-/* Lends a device the memory that one model needs. Name the header of edge-export and its names' common front:
+/* Lends a device the memory that one model needs: the one of LN_OPS_HEADER, which edge-export wrote.
  *
- *     #define MODEL_HEADER "mnist_cnn.h"
- *     #define MODEL_NAME mnist_cnn
- *     #define MODEL_CAPS MNIST_CNN
+ *     cc -DLN_OPS_HEADER='"mnist_cnn.h"' ...
  *     #include "model_in.h"                // defines THE_MODEL
  *
  * MODEL_ROOM, where defined, is bytes of arena, input and output each, so that larger models can be loaded later. */
@@ -10,7 +8,10 @@
 #define LN_MODEL_IN_H
 
 #include "device.h"
-#include MODEL_HEADER
+#include LN_OPS_HEADER
+#ifndef MODEL_NAME
+#error "LN_OPS_HEADER is no header of this LiteNet's edge-export: make it again"
+#endif
 
 #define MODEL_JOIN_(a, b) a##b
 #define MODEL_JOIN(a, b) MODEL_JOIN_(a, b)

@@ -65,11 +65,6 @@ uint32_t board_ticks(void)
     return (uint32_t)(now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }
 
-void board_stack(uint32_t *used, uint32_t *size)
-{
-    *used = *size = 0;
-}
-
 const uint8_t *board_slot(int slot)
 {
     return slots[slot];

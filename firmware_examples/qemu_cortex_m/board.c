@@ -63,29 +63,57 @@ void board_write(uint8_t byte)
 }
 #endif
 
-/* ---- clock: SysTick counts down from 2^24 - 1; a wrap is seen when it is asked at least once in a turn */
+/* ---- clock: a counter of 32 bits; SysTick's 24 are too few for a net that takes seconds */
 
 #ifndef BOARD_HERTZ
 #define BOARD_HERTZ 25000000
 #endif
 const uint32_t board_tick_hertz = BOARD_HERTZ;
-enum { SYST_CSR = 0xE010, SYST_RVR = 0xE014, SYST_CVR = 0xE018, TURN = 1 << 24, WRAPPED = 1 << 16 };
-static uint32_t turns;
+
+#if defined(BOARD_NRF51)
+enum { TIMER = 0x40008000, TIMER_START = 0x000, TIMER_CAPTURE = 0x040, BITMODE = 0x508, PRESCALER = 0x510, CC = 0x540 };
+
+static void start_clock(void)
+{
+    *reg(TIMER + BITMODE) = 3; /* 32 bits */
+    *reg(TIMER + PRESCALER) = 0;
+    *reg(TIMER + TIMER_START) = 1;
+}
 
 uint32_t board_ticks(void)
 {
-    if (*reg(0xE0000000u + SYST_CSR) & WRAPPED) turns += TURN;
-    return turns + (TURN - 1 - *reg(0xE0000000u + SYST_CVR));
+    *reg(TIMER + TIMER_CAPTURE) = 1;
+    return *reg(TIMER + CC);
 }
+#elif defined(BOARD_COUNTER) /* the system counter of Arm's SSE-300: its control, and its low word */
+static void start_clock(void)
+{
+    *reg(BOARD_COUNTER) = 1;
+}
+
+uint32_t board_ticks(void)
+{
+    return *reg(BOARD_COUNTER + 8);
+}
+#else /* a timer of Arm's CMSDK, which counts down */
+enum { TIMER = 0x40000000, TIMER_CONTROL = 0, TIMER_VALUE = 4, TIMER_RELOAD = 8 };
+
+static void start_clock(void)
+{
+    *reg(TIMER + TIMER_RELOAD) = *reg(TIMER + TIMER_VALUE) = 0xFFFFFFFFu;
+    *reg(TIMER + TIMER_CONTROL) = 1;
+}
+
+uint32_t board_ticks(void)
+{
+    return ~*reg(TIMER + TIMER_VALUE);
+}
+#endif
 
 /* ---- slots for models: memory that can be written where qemu has any */
 
-#ifndef BOARD_SLOTS
-const uint32_t board_slot_bytes = 0;
-#define BOARD_SLOTS 0
-#else
+#ifdef BOARD_SLOTS
 const uint32_t board_slot_bytes = 512 << 10;
-#endif
 
 const uint8_t *board_slot(int slot)
 {
@@ -105,13 +133,12 @@ int board_slot_write(int slot, uint32_t at, const uint8_t *data, uint16_t n)
     for (uint16_t i = 0; i < n; i++) to[i] &= data[i]; /* as flash does */
     return 0;
 }
+#endif
 
 void board_start(void);
 
 void board_start(void)
 {
     start_uart();
-    *reg(0xE0000000u + SYST_RVR) = TURN - 1;
-    *reg(0xE0000000u + SYST_CVR) = 0;
-    *reg(0xE0000000u + SYST_CSR) = 5; /* the processor's clock, no interrupt */
+    start_clock();
 }

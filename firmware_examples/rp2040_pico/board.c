@@ -28,11 +28,6 @@ uint32_t board_ticks(void)
     return time_us_32();
 }
 
-void board_stack(uint32_t *used, uint32_t *size)
-{
-    *used = *size = 0;
-}
-
 const uint8_t *board_slot(int slot)
 {
     return (const uint8_t *)(XIP_BASE + SLOTS_AT + (uint32_t)slot * SLOT_BYTES);

@@ -20,7 +20,6 @@ enum { RCC_AHB1ENR = 0x40023830, RCC_APB1ENR = 0x40023840, GPIOA_MODER = 0x40020
 
 const char board_name[] = "stm32f407";
 const uint32_t board_tick_hertz = 16000000; /* cycles */
-const uint32_t board_slot_bytes = 0;        /* sectors of this chip's flash are 128 KB: not used for models here */
 
 int board_read(void)
 {
@@ -37,24 +36,6 @@ void board_write(uint8_t byte)
 uint32_t board_ticks(void)
 {
     return *reg(DWT_CYCCNT);
-}
-
-const uint8_t *board_slot(int slot)
-{
-    (void)slot;
-    return 0;
-}
-
-int board_slot_erase(int slot)
-{
-    (void)slot;
-    return 1;
-}
-
-int board_slot_write(int slot, uint32_t at, const uint8_t *data, uint16_t n)
-{
-    (void)slot, (void)at, (void)data, (void)n;
-    return 1;
 }
 
 static void start(void)

@@ -19,7 +19,7 @@ ln_status ln_check_header_shape(ln_model *m, uint32_t i, uint32_t dtype_at, uint
 /* An int8 picture's multipliers and offsets, one each for a channel, are such that step 5 fits 32 bits. */
 static ln_status check_multipliers(ln_model *m, uint32_t channels)
 {
-    enum { MULTIPLIER_END = 1 << 22, OFFSET_END = 1 << 30 };
+    const int32_t MULTIPLIER_END = (int32_t)1 << 22, OFFSET_END = (int32_t)1 << 30; /* an int may have 16 bits */
     const uint8_t *b = m->bin;
 
     for (uint32_t at = 100; at < 124; at += 4) {
@@ -42,7 +42,7 @@ ln_status ln_check_preprocessing(ln_model *m)
         if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
     for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && ln_i8_type(b[24])); at += 4) {
         const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
-        if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
+        if (!(at < 112 ? ln_is_finite(b + at) : ln_is_normal(b + at)) || (color == LN_COLOR_NONE && v != neutral))
             return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
     }
     if (color == LN_COLOR_NONE) {

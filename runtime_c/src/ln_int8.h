@@ -37,13 +37,13 @@ static inline ln_quant ln_quant_of(const uint8_t *attrs)
 /* acc M / 2^31, halves up: one rounding. */
 static inline int32_t ln_requant(int32_t acc, int32_t M)
 {
-    return (int32_t)(((int64_t)acc * M + (1 << 30)) >> 31);
+    return (int32_t)(((int64_t)acc * M + ((int32_t)1 << 30)) >> 31);
 }
 
 /* A sum of products of zero-free numbers, over 2^S, halves up. */
 static inline int32_t ln_shifted(uint32_t sum, uint32_t S)
 {
-    return (int32_t)(sum + (1u << (S - 1))) >> S;
+    return (int32_t)(sum + ((uint32_t)1 << (S - 1))) >> S;
 }
 
 /* v M / 2^S, halves up. */

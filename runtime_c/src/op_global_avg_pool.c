@@ -8,7 +8,7 @@ ln_status ln_global_avg_pool_check(const ln_call *c)
 {
     const ln_tensor *x = &c->in[0], *y = &c->out;
     if (x->rank != 3 || y->rank != 1 || y->dims[0] != x->dims[2]) return LN_BAD_SHAPE;
-    if (ln_is_i8(c) && (uint64_t)x->dims[0] * x->dims[1] > 1 << 22) return LN_BAD_SHAPE;
+    if (ln_is_i8(c) && (uint64_t)x->dims[0] * x->dims[1] > (uint32_t)1 << 22) return LN_BAD_SHAPE;
     return ln_check_rest(c, 0);
 }
 

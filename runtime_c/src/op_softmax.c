@@ -7,7 +7,8 @@ ln_status ln_softmax_check(const ln_call *c)
 {
     if (!ln_same_shape(&c->in[0], &c->out)) return LN_BAD_SHAPE;
     if (!ln_is_i8(c)) return ln_check_rest(c, 0);
-    return c->out.dims[c->out.rank - 1] < 1 << 15 ? ln_check_rest(c, 512) : LN_BAD_SHAPE;
+    if (c->out.dims[c->out.rank - 1] > 32767) return LN_BAD_SHAPE;
+    return ln_check_rest(c, c->op.weights_bytes > 512 ? 512 : c->op.weights_bytes & ~1u);
 }
 
 static float largest(const float *x, size_t C)

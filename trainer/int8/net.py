@@ -17,13 +17,15 @@ from .scheme import Numbers, Quant
 class Net:
     """quants: by tensor, of those that are int8; all others are float32. numbers: by name, of the nodes whose output is
     int8. weights: by the graph's names, float32 for float nodes; for int8 ones what ops.py asks for: weight int8, bias
-    and multiplier int32, table. picture: (P, Q) where the input is int8 and a picture."""
+    and multiplier int32, table. picture: (P, Q) where the input is int8 and a picture. half: names of float nodes whose
+    weights a file holds in binary16, which they are rounded to."""
 
     graph: Graph
     quants: dict[int, Quant]
     numbers: dict[str, Numbers]
     weights: dict[str, np.ndarray]
     picture: tuple[list[int], list[int]] | None = None
+    half: frozenset[str] = frozenset()
 
     def is_int8(self, node: Node) -> bool:
         """Whether it calculates with whole numbers: all but float operators and the ones between both worlds."""

@@ -66,7 +66,7 @@ def of_session(session: Session, found: Evaluation | None) -> Judged | None:
     if found is None or found.scores is None:
         session.trainer.load_arrays(saved.arrays, saved.where)
         found = session.trainer.evaluate(chosen.x, chosen.y, scores=True)
-    return _by_trainer(session.trainer, weights_of(saved), session.data, chosen, found, saved.where, what)
+    return _by_trainer(session.trainer, saved, session.data, chosen, found, what)
 
 
 # ---- a checkpoint
@@ -99,12 +99,11 @@ def _checkpoint(
         "classes": framed.classes > 0,
     }
     trainer = fitted(Machine(device), blueprint, settings, [framed], common).trainer
-    weights = weights_of(saved)
-    trainer.load_arrays({f"weights/{name}": w for name, w in weights.items()}, saved.where, optimizer=False)
+    trainer.load_arrays({f"weights/{name}": w for name, w in weights_of(saved).items()}, saved.where, optimizer=False)
     started = time.perf_counter()
     found = trainer.evaluate(framed.x, framed.y, scores=True)
     seconds = time.perf_counter() - started
-    return _by_trainer(trainer, weights, data, framed, found, saved.where, what, notes, seconds)
+    return _by_trainer(trainer, saved, data, framed, found, what, notes, seconds)
 
 
 def weights_of(saved: checkpoint.Checkpoint) -> dict[str, np.ndarray]:
@@ -117,11 +116,10 @@ def weights_of(saved: checkpoint.Checkpoint) -> dict[str, np.ndarray]:
 
 def _by_trainer(
     trainer: Trainer | DeviceTrainer,
-    weights: dict[str, np.ndarray],
+    saved: checkpoint.Checkpoint,
     data: dict[str, Any],
     ds: Dataset,
     found: Evaluation,
-    where: str,
     what: str,
     notes: tuple[str, ...] = (),
     seconds: float = 0.0,
@@ -131,13 +129,17 @@ def _by_trainer(
     assert scores is not None
     if ds.classes:
         rows = scores.reshape(len(scores), -1)
+        temperature = (saved.meta.get("unknown") or {}).get("temperature", 1.0)
         last = trainer.graph.nodes[-1]
         ends = "softmax" if last.op == "softmax" else last.attrs.activation
-        p = np.clip(rows, 0, 1) if trainer.loss.name == "mse" else probabilities(rows, trainer.loss, ends)
+        if trainer.loss.name == "mse":
+            p = np.clip(rows, 0, 1)
+        else:
+            p = probabilities(rows, trainer.loss, ends, temperature)
         answers = rows.argmax(1) if rows.shape[1] > 1 else p.argmax(1)
 
     def maps(index: np.ndarray, classes: np.ndarray) -> np.ndarray | str:
-        tied = explainer(trainer.full, weights)
+        tied = explainer(trainer.full, weights_of(saved))
         if tied is None:
             return NOTHING
         x, shape = ds.x[index], trainer.graph.input_shape
@@ -147,7 +149,7 @@ def _by_trainer(
 
     bgr = trainer.blueprint.preprocessing.get("color") == "bgr"
     return Judged(
-        model=where,
+        model=saved.where,
         kind="checkpoint",
         name=trainer.blueprint.name,
         data=described(ds, what),

@@ -118,17 +118,17 @@ def confused(confusion: np.ndarray, count: int) -> list[tuple[int, int, int]]:
     return [(t, a, int(off[t, a])) for t, a in pairs if off[t, a]]
 
 
-def probabilities(scores: np.ndarray, loss: BoundLoss, last: str) -> np.ndarray:
-    """What the trainer's scores (N,C) mean as probabilities, the way the runtime reads them: softmax, or for bce one
-    sigmoid an output. last: "softmax" or "sigmoid" where the scores have been through it. float64 (N,C), or (N,2) of a
-    single yes-or-no output."""
+def probabilities(scores: np.ndarray, loss: BoundLoss, last: str, temperature: float = 1.0) -> np.ndarray:
+    """What the trainer's scores (N,C) mean as probabilities, the way the runtime reads them: softmax of the scores,
+    divided by the temperature where one was fitted, or for bce one sigmoid an output. last: "softmax" or "sigmoid"
+    where the scores have been through it. float64 (N,C), or (N,2) of a single yes-or-no output."""
     z = scores.astype(np.float64)
     if loss.name == "bce":
         p = z if last == "sigmoid" else sigmoid(z)
         return p if p.shape[1] > 1 else np.concatenate([1 - p, p], 1)
     if last in ("softmax", "sigmoid"):
         return z
-    e = np.exp(z - z.max(1, keepdims=True))
+    e = np.exp((z - z.max(1, keepdims=True)) / temperature)
     return e / e.sum(1, keepdims=True)
 
 

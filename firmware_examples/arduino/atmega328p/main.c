@@ -1,5 +1,6 @@
-/* ATmega328P without the Arduino core: run the model on x[i] = i, print each output's 32 bits in hex, and sleep.
- * This chip reads no constants from flash through a pointer, so the model is in RAM. 115200 baud at 16 MHz. */
+/* ATmega328P without the Arduino core: run the model on x[i] = i, of its own type, print the status and the bytes of the
+ * output and what ln_run took, in units of 4 us, all in hex, and sleep. This chip reads no constants from flash through a
+ * pointer, so the model is in RAM. 115200 baud at 16 MHz. */
 #include <avr/interrupt.h>
 #include <avr/io.h>
 #include <avr/sleep.h>
@@ -15,23 +16,41 @@ static void put(uint8_t byte)
     UDR0 = byte;
 }
 
-static void put_word(uint32_t value)
+static void put_hex(uint8_t byte)
 {
-    for (int8_t shift = 28; shift >= 0; shift -= 4) put((uint8_t)"0123456789ABCDEF"[value >> shift & 15]);
-    put('\n');
+    put((uint8_t)"0123456789ABCDEF"[byte >> 4]);
+    put((uint8_t)"0123456789ABCDEF"[byte & 15]);
+}
+
+static uint16_t took; /* 64 cycles each */
+
+static ln_status run(void)
+{
+    ln_tensor t;
+    const ln_status opened = ln_open(&model, THE_MODEL.model, THE_MODEL.model_bytes);
+    if (opened != LN_OK) return opened;
+    ln_get_tensor(&model, 0, &t);
+    for (uint16_t i = 0; i < t.elements; i++) {
+        if (t.dtype == LN_F32) ((float *)(void *)model_input)[i] = (float)i;
+        else model_input[i] = (uint8_t)i;
+    }
+    TCNT1 = 0;
+    TCCR1B = 1 << CS11 | 1 << CS10;
+    const ln_status s = ln_run(&model, model_arena, sizeof model_arena, model_input, model_output);
+    took = TCNT1;
+    return s;
 }
 
 int main(void)
 {
-    float *x = (float *)(void *)model_input;
     UBRR0 = 8;
     UCSR0B = 1 << TXEN0;
-    for (uint8_t i = 0; i < sizeof model_input / sizeof(float); i++) x[i] = (float)i;
-
-    ln_status s = ln_open(&model, THE_MODEL.model, THE_MODEL.model_bytes);
-    if (s == LN_OK) s = ln_run(&model, model_arena, sizeof model_arena, x, (float *)(void *)model_output);
-    put_word((uint32_t)s);
-    for (uint8_t i = 0; i < sizeof model_output / sizeof(float); i++) put_word(((uint32_t *)(void *)model_output)[i]);
+    put_hex((uint8_t)run());
+    put(' ');
+    for (uint16_t i = 0; i < sizeof model_output; i++) put_hex(model_output[i]);
+    put(' ');
+    put_hex((uint8_t)(took >> 8));
+    put_hex((uint8_t)took);
     put('.');
     put('\n');
     cli();

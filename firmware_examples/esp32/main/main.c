@@ -7,7 +7,6 @@
 
 const char board_name[] = "esp32";
 const uint32_t board_tick_hertz = 1000000;
-const uint32_t board_slot_bytes = 0; /* models are built in here */
 
 int board_read(void)
 {
@@ -23,29 +22,6 @@ void board_write(uint8_t byte)
 uint32_t board_ticks(void)
 {
     return (uint32_t)esp_timer_get_time();
-}
-
-void board_stack(uint32_t *used, uint32_t *size)
-{
-    *used = *size = 0;
-}
-
-const uint8_t *board_slot(int slot)
-{
-    (void)slot;
-    return NULL;
-}
-
-int board_slot_erase(int slot)
-{
-    (void)slot;
-    return 1;
-}
-
-int board_slot_write(int slot, uint32_t at, const uint8_t *data, uint16_t n)
-{
-    (void)slot, (void)at, (void)data, (void)n;
-    return 1;
 }
 
 void app_main(void)

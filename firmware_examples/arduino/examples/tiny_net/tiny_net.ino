@@ -1,4 +1,4 @@
-// Runs the model once a second on numbers of the sketch's own, and prints what it says.
+// Runs the model once a second on numbers of the sketch's own, and prints what it says: a model of floats, or of int8.
 #include <LiteNet.h>
 
 extern "C" {
@@ -6,6 +6,7 @@ extern "C" {
 }
 
 static ln_model model;
+static float x[MODEL_OF(_INPUT_ELEMENTS)], y[MODEL_OF(_OUTPUT_ELEMENTS)];
 
 void setup() {
   Serial.begin(115200);
@@ -13,9 +14,11 @@ void setup() {
 }
 
 void loop() {
-  float *x = (float *)model_input, *y = (float *)model_output;
-  for (uint16_t i = 0; i < sizeof model_input / sizeof(float); i++) x[i] = (float)i;
-  if (ln_run(&model, model_arena, sizeof model_arena, x, y) == LN_OK)
-    for (uint16_t i = 0; i < sizeof model_output / sizeof(float); i++) Serial.println(y[i], 6);
+  for (uint16_t i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = (float)i;
+  ln_quantize_input(&model, x, model_input);
+  if (ln_run(&model, model_arena, sizeof model_arena, model_input, model_output) == LN_OK) {
+    ln_dequantize_output(&model, model_output, y);
+    for (uint16_t i = 0; i < sizeof y / sizeof y[0]; i++) Serial.println(y[i], 6);
+  }
   delay(1000);
 }

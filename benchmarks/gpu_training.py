@@ -3,8 +3,10 @@
     python benchmarks/gpu_training.py [--lean] [--fp16] [--launches] [CASE ...]     CASE: such as mnist_mlp-64
 
 Needs NumPy, CuPy and PyYAML; an installed litenet is not needed (the C runtime is not used). Prints a line a case:
-median microseconds of a step over 11 rounds of 50 steps, the arena, what the whole card then holds, and the largest
-difference of a gradient from NumPy's. --lean: within half of what PyTorch's eager mode allocates at its peak (PEAKS).
+median microseconds of a step over 11 rounds of 50 steps, TFLOP/s by the formulas (Winograd does fewer operations) and
+their share of what the card's multipliers do at its highest clock, the arena, what the whole card then holds, and the
+largest difference of a gradient from NumPy's. --lean: within half of what PyTorch's eager mode allocates at its peak
+(PEAKS).
 --launches: the time of each kernel of the step by itself.
 """
 
@@ -34,7 +36,9 @@ if "litenet" not in sys.modules:  # run from a checkout
 import numpy as np  # noqa: E402
 
 from litenet.trainer import blueprint as blueprints  # noqa: E402
+from litenet.trainer.backends.cards import cores  # noqa: E402
 from litenet.trainer.backends.cuda import CudaDevice  # noqa: E402
+from litenet.trainer.backends.cuda_info import peak_flops  # noqa: E402
 from litenet.trainer.backends.feed import set_bytes, staging_bytes  # noqa: E402
 from litenet.trainer.data.dataset import Dataset  # noqa: E402
 from litenet.trainer.device_budget import verdict  # noqa: E402
@@ -157,13 +161,26 @@ def measure(name: str, options: argparse.Namespace) -> dict:
     assert device.allocated == taken, "training allocated memory"
     free, total = device.cupy.cuda.runtime.memGetInfo()
     pieces = trainer.pieces(trainer.work(trainer.feed.hold(data.x, data.y), len(index), True, True, settings))
-    row = {"case": name, "us": sorted(times)[5] * 1e6, "arena_mb": trainer.backend.bytes / 1e6,
+    us = sorted(times)[5] * 1e6
+    tflops = operations(trainer) / us / 1e6
+    peak = peak_flops(device.cupy, device.sms, cores(device.capability)) / 1e12
+    row = {"case": name, "us": us, "tflops": tflops, "share": tflops / peak, "arena_mb": trainer.backend.bytes / 1e6,
            "kernels": sum(len(piece.bound) for piece in pieces), "device_mb": (total - free) / 1e6, "ready_s": ready,
            "first_loss": first["loss"], "last_loss": last["loss"], "again": len(trainer.plan.recomputed),
            "update": trainer.update_mode, "worst": compare(name, device, options)}  # fmt: skip
     if options.launches:
         launches(name, trainer, pieces, row["us"])
     return row
+
+
+def operations(trainer: DeviceTrainer) -> int:
+    """Of a step: two for each multiply-add forward, as many for the weights' gradient and for the input's."""
+    graph, total = trainer.graph, 0
+    wanted = graph.needs_gradient()
+    for n in graph.nodes:
+        macs = OPS[n.op].macs(n.attrs, graph.shapes(n)[0], graph.tensors[n.output].shape)
+        total += 2 * macs * trainer.batch_size * (1 + (n.output in wanted) + (n.inputs[0] in wanted))
+    return total
 
 
 def launches(name: str, trainer: DeviceTrainer, pieces: list, us: float) -> None:

@@ -2,10 +2,12 @@
 
     python benchmarks/wrong_files.py              # all runtimes that are installed
     python benchmarks/wrong_files.py --all        # also every text
+    python benchmarks/wrong_files.py --tinymaix DIR   # with TinyMaix, from its sources
 
 Each file is loaded, and run where it loads, in a process of its own, with 20 seconds. Outcomes: refused (an exception
 with a text), taken (it ran: the runtime did not notice), crashed (the process died), hung. LiteRT, ONNX Runtime and
-ncnn are used through their Python packages.
+ncnn are used through their Python packages. TinyMaix is C alone: give a checkout of github.com/sipeed/TinyMaix, with
+TM_MDL_TYPE TM_MDL_FP32 in include/tm_port.h.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
+import json
 import os
 import select
 import signal
+import subprocess
 import tempfile
 import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -126,16 +131,56 @@ def run_ncnn(path: Path) -> None:
         np.array(out)
 
 
-def models(folder: Path) -> dict[str, tuple[bytes, str, Run]]:
+def build_tinymaix(sources: Path, folder: Path, *flags: str) -> Path:
+    """The program that runs its files, from a checkout."""
+    program = folder / f"tinymaix{len(flags)}"
+    files = [str(Path(__file__).with_name("tinymaix_driver.c")), *map(str, sorted((sources / "src").glob("tm_*.c")))]
+    include = [f"-I{sources / name}" for name in ("include", "src")]
+    subprocess.run(["cc", "-O2", "-w", *flags, *include, *files, "-o", str(program), "-lm"], check=True)
+    return program
+
+
+def run_program(program: Path) -> Run:
+    """A runner whose process dies as the program did."""
+
+    def run(path: Path) -> None:
+        done = subprocess.run([program, path, str(SECONDS - 5)], capture_output=True, text=True, check=False)
+        if done.returncode == -signal.SIGALRM:
+            time.sleep(2 * SECONDS)
+        if done.returncode < 0:
+            signal.signal(-done.returncode, signal.SIG_DFL)
+            os.kill(os.getpid(), -done.returncode)
+        if done.returncode:
+            raise RuntimeError(done.stdout.strip() or done.stderr.strip().partition("\n")[0])
+
+    return run
+
+
+NET = {
+    "name": "digits",
+    "input_shape": [1, 8, 8],
+    "layers": [
+        {"type": "conv2d", "out_channels": 16, "kernel_size": 3, "padding": 1, "activation": "relu"},
+        {"type": "conv2d", "out_channels": 32, "kernel_size": 3, "padding": 1, "stride": 2, "activation": "relu"},
+        {"type": "flatten"},
+        {"type": "linear", "out_features": 10},
+    ],
+    "preprocessing": {"invert": "auto"},
+}  # what each of the runtimes can do
+
+
+def models(folder: Path, tinymaix: Path | None) -> dict[str, tuple[bytes, str, Run]]:
     """Each runtime's file of one small net, trained for a second on the built-in digits: bytes, suffix, runner."""
     from to_ncnn import to_ncnn
     from to_tflite import to_tflite
+    from to_tinymaix import to_tinymaix
 
     from litenet.exporter.cli import main as export
     from litenet.exporter.source import load_source
     from litenet.trainer.cli import main as train
 
-    net, run = ROOT / "examples" / "digits_cnn.json", folder / "run"
+    net, run = folder / "net.json", folder / "run"
+    net.write_text(json.dumps(NET))
     words = ["--data", "digits", "--epochs", "1", "--quiet", "--no-report", "--out", str(run)]
     if train([str(net), *words]) or export([str(run), "-o", str(folder / "good.lnet.bin")]):
         raise SystemExit("the net could not be made")
@@ -153,7 +198,16 @@ def models(folder: Path) -> dict[str, tuple[bytes, str, Run]]:
         (folder / "good.bin").write_bytes(weights)
         found["ncnn, its .param"] = (param.encode(), ".param", run_ncnn)
         found["ncnn, its .bin"] = (weights, ".bin", run_ncnn)
+    if tinymaix:
+        found["TinyMaix"] = (to_tinymaix(source), ".tmdl", run_program(build_tinymaix(tinymaix, folder)))
     return found
+
+
+def load_runtimes() -> None:
+    """Once, before the forks, which need not do it then."""
+    for name in ("ai_edge_litert.interpreter", "onnxruntime", "ncnn", "litenet.pyruntime"):
+        if find_spec(name.partition(".")[0]):
+            import_module(name)
 
 
 def outcome(run: Run, path: Path) -> tuple[str, str]:
@@ -193,10 +247,12 @@ def outcome(run: Run, path: Path) -> tuple[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--all", action="store_true", help="print every text")
+    parser.add_argument("--tinymaix", type=Path, metavar="DIR", help="a checkout of TinyMaix")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made = models(folder)
+        made = models(folder, options.tinymaix)
+        load_runtimes()
         rows: dict[str, dict[str, tuple[str, str]]] = {}
         others = {runtime: next(d for other, (d, *_) in made.items() if other != runtime) for runtime in made}
         for runtime, (good, suffix, run) in made.items():
@@ -214,10 +270,23 @@ def main() -> None:
             texts = len({row[runtime][1] for row in rows.values() if row[runtime][0] == "refused"})
             said = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
             print(f"{runtime}: {said}; {texts} different texts")
+        if options.tinymaix:
+            watched = build_tinymaix(options.tinymaix, folder, "-fsanitize=address")
+            _outside(watched, made["TinyMaix"][0], others, folder)
         if options.all:
             for what, row in rows.items():
                 for runtime, (kind, text) in row.items():
                     print(f"{what} / {runtime}: {kind} {text}")
+
+
+def _outside(program: Path, good: bytes, others: dict[str, bytes], folder: Path) -> None:
+    """How many of the files make TinyMaix read or write outside of what it was given."""
+    found = 0
+    for data in ways(good, others["TinyMaix"]).values():
+        path = _written(folder / "wrong.tmdl", data)
+        done = subprocess.run([program, path, str(SECONDS)], capture_output=True, text=True, check=False)
+        found += "AddressSanitizer" in done.stderr or done.returncode < 0
+    print(f"TinyMaix, built with AddressSanitizer: {found} of 30 files make it touch memory that is not its own")
 
 
 def _written(path: Path, data: bytes) -> Path:

@@ -26,6 +26,7 @@ from litenet.trainer import blueprint as blueprints
 from litenet.trainer.fuse import for_inference
 from litenet.trainer.graph import build
 from litenet.trainer.init import fill
+from litenet.trainer.int8.net import Net
 
 
 def conv(out: int, kernel: int = 3, **more: Any) -> dict[str, Any]:
@@ -159,16 +160,19 @@ def binary(name: str, half: bool = False) -> bytes:
     return format.write(device.model(prepared, format.Preprocessing(), half, meta, None))
 
 
-def quantised(name: str) -> bytes:
-    """In whole numbers, with ranges from two inputs of noise: time does not depend on them either."""
+def whole(name: str) -> Net:
+    """The net in whole numbers, with ranges from two inputs of noise: time does not depend on them either."""
     source = source_of(name)
     prepared = device.prepare(source)
     graph, rng = separated(prepared.graph), np.random.default_rng(1)
     x = rng.uniform(-1, 1, (2, *graph.tensors[graph.input].shape)).astype(np.float32)
     groups = tied(graph, ())
     ends = {r: ranges.minmax(h) for r, h in ranges.observe(graph, prepared.weights, x, groups).items()}
-    quants = ranges.assign(graph, prepared.weights, ends, (), {})
-    net = lower(graph, prepared.weights, quants)
+    return lower(graph, prepared.weights, ranges.assign(graph, prepared.weights, ends, (), {}))
+
+
+def quantised(name: str) -> bytes:
+    net = whole(name)
     return format.write(write.model(net, write.plan(net), format.Preprocessing(), {"name": name}))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from litenet.trainer.int8.scheme import Numbers, Quant, picture
+from litenet.trainer.int8.scheme import SMALLEST, Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, Shape, activations
 from litenet.trainer.ops.spec import SIZES
 
@@ -239,7 +239,7 @@ def _normalisation(p: Preprocessing, x: Shape) -> tuple[list[float], list[float]
         raise ValueError(f"preprocessing: mean has {len(mean)}, std {len(std)} values; {channels} are expected")
     mean, std = mean[:channels], std[:channels]
     stored = np.array([*mean, *std], np.float32)
-    if not np.isfinite(stored).all() or not (stored[channels:] > 0).all():
+    if not np.isfinite(stored).all() or not (stored[channels:] >= SMALLEST).all():
         raise ValueError("preprocessing: means must be finite, deviations finite and above 0, in float32 too")
     if not 0 <= p.pad <= 255:
         raise ValueError(f"preprocessing: pad is {p.pad}; a grey value from 0 to 255 is expected")

@@ -35,12 +35,27 @@ OWN_DECLARATIONS = """
 static const char *const LN_VERSION;
 void litenet_say_on_bus_error(const char *text, size_t length);
 ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out);
+ln_status litenet_run_real(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out);
+size_t litenet_run_real_bytes(const ln_model *m);
 """
 OWN = """
 static ln_status litenet_run(const ln_model *m, void *arena, size_t arena_bytes, const void *in, void *out)
 {
     const ln_status s = ln_check_input(m, in);
     return s != LN_OK ? s : ln_run(m, arena, arena_bytes, in, out);
+}
+/* Floats to floats of a model that begins or ends with int8, in one call. Behind the arena's bytes there are as many as
+ * litenet_run_real_bytes says. */
+static size_t litenet_run_real_bytes(const ln_model *m)
+{
+    return (ln_input_bytes(m) + (size_t)63) / 64 * 64 + ln_output_bytes(m) + (size_t)64;
+}
+static ln_status litenet_run_real(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out)
+{
+    uint8_t *given = (uint8_t *)arena + (arena_bytes + 63) / 64 * 64, *taken = given + (ln_input_bytes(m) + (size_t)63) / 64 * 64;
+    ln_status s = ln_quantize_input(m, in, given);
+    if (s == LN_OK) s = litenet_run(m, arena, arena_bytes, given, taken);
+    return s != LN_OK ? s : ln_dequantize_output(m, taken, out);
 }
 #if defined(_WIN32)
 static void litenet_say_on_bus_error(const char *text, size_t length) { (void)text; (void)length; }

@@ -19,7 +19,7 @@ from .errors import ModelError
 from .kernels import map_file, pages, prepare
 from .preprocess import Preprocessing
 
-from_buffer, litenet_run = ffi.from_buffer, lib.litenet_run  # a look-up less a call
+from_buffer, litenet_run, litenet_run_real = ffi.from_buffer, lib.litenet_run, lib.litenet_run_real  # a look-up less
 FLOATS, FLOAT32, INT8 = ffi.typeof("float[]"), np.dtype(np.float32), np.dtype(np.int8)
 BYTES = ffi.typeof("uint8_t[]")
 DTYPES = ("float32", "float16", "int8", "uint8", "int32")  # by LN_F32, LN_F16, ...
@@ -107,11 +107,14 @@ class InferenceEngine:
         self.input_dtype = DTYPES[tensors[0].dtype]  # "float32" or "int8"
         self.output_dtypes = [DTYPES[t.dtype] for t in given]
         self._steps = [(t.scale, t.zero_point) for t in given]
+        self._reals = _real(np.arange(256, dtype=np.uint8).view(INT8), *self._steps[0])  # by the byte
         self._taken = np.dtype(self.input_dtype)
         self._given = np.dtype(self.output_dtypes[0]) if len(outputs) == 1 else None  # None: several
         self._in, self._in_bytes = lib.ln_input_elements(self._model), lib.ln_input_bytes(self._model)
         self._words = -(-lib.ln_output_bytes(self._model) // 4)
         self._arena_bytes = lib.ln_arena_bytes(self._model)
+        int8 = len(given) == 1 and "int8" in (self.input_dtype, *self.output_dtypes)
+        self._spare = lib.litenet_run_real_bytes(self._model) + 64 if int8 else 0  # bytes behind the arena
         self._arenas: list[tuple[Any, Any]] = []  # free ones; as many are made as calls ran at once
         self._arenas.append(self._take_arena())
 
@@ -126,6 +129,14 @@ class InferenceEngine:
         come as the float32 they stand for, or with `raw` as they are.
         ModelError where x holds NaN or infinity.
         """
+        if self._spare and not raw and type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is FLOAT32:
+            try:
+                given = from_buffer(FLOATS, x)
+            except (ValueError, BufferError):  # not in one piece
+                return self.predict(np.ascontiguousarray(x))
+            y = np.empty(self.output_shape, FLOAT32)
+            self._run(given, from_buffer(FLOATS, y), litenet_run_real)
+            return y
         if type(x) is np.ndarray and x.shape == self.input_shape and x.dtype is self._taken and self._given:
             try:
                 given = from_buffer(BYTES, x)
@@ -133,7 +144,7 @@ class InferenceEngine:
                 return self.predict(np.ascontiguousarray(x), raw)
             y = np.empty(self.output_shape, self._given)
             self._run(given, from_buffer(BYTES, y))
-            return y if raw or self._given is FLOAT32 else _real(y, *self._steps[0])
+            return y if raw or self._given is FLOAT32 else self._reals.take(y.view(np.uint8))
         return self._answers(self._as_input(x), raw)
 
     def _answers(self, x: np.ndarray, raw: bool) -> Any:
@@ -329,7 +340,7 @@ class InferenceEngine:
             raise ModelError(f"{self.name}: this engine has been closed; open the model again.")
         return function(self._model, *args)
 
-    def _run(self, x: Any, y: Any) -> None:
+    def _run(self, x: Any, y: Any, run: Any = litenet_run) -> None:
         held = self._held  # the file stays mapped until this returns, even if another thread closes
         if held is None:
             self._call(None)
@@ -337,7 +348,7 @@ class InferenceEngine:
             pair = self._arenas.pop()
         except IndexError:
             pair = self._take_arena()
-        status = litenet_run(self._model, pair[1], self._arena_bytes, x, y)
+        status = run(self._model, pair[1], self._arena_bytes, x, y)
         self._arenas.append(pair)
         if status:
             preprocess.check(status)
@@ -362,7 +373,7 @@ class InferenceEngine:
         try:
             return self._arenas.pop()
         except IndexError:
-            return pages(max(self._arena_bytes, 1))
+            return pages(max(self._arena_bytes, 1) + self._spare)
 
     def _as_input(self, x: Any) -> np.ndarray:
         """x as ln_run takes it, contiguous, of input_shape or of that with a batch in front."""

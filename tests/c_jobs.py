@@ -46,6 +46,10 @@ MACHINES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "x86-64 without AVX": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Nehalem"), 0),  # 0: the best it has
     "x86-64 with AVX2": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Haswell"), 0),
 }  # fmt: skip
+# one whose bytes stand the other way round: without kernels of its own, and floats and counts as it has them
+BIG_ENDIAN = "s390x"
+OTHERS = MACHINES | {BIG_ENDIAN: ("s390x-linux-gnu-gcc", ("-static", "-O2", "-fexcess-precision=fast"),
+                                  ("qemu-s390x",), 0)}  # fmt: skip
 
 # chips, with the kernels for their short vectors: name: compiler, flags, the command that runs its programs here, in the
 # folder of their files
@@ -174,8 +178,9 @@ def run(
     """All of them through one C process, which must open every model; or none, where they are to be refused.
     fast: the number of a set of kernels, and of an algorithm (see runtime_c/src/fast.h)."""
     command: tuple[str, ...] = ()
-    if build in MACHINES or build in CHIPS:
-        compiler, flags, command = (CHIPS.get(build) or MACHINES[build])[:3]
+    end = ">" if build == BIG_ENDIAN else "<"
+    if build in OTHERS or build in CHIPS:
+        compiler, flags, command = (CHIPS.get(build) or OTHERS[build])[:3]
         sanitize = False
         cbuild.need(compiler)
         if shutil.which(command[0]) is None:
@@ -193,15 +198,16 @@ def run(
     with source.open("wb") as f:
         for j in todo:
             model = j.model if isinstance(j.model, bytes) else write(j.model)
-            f.write(struct.pack("<I", len(model)) + model + struct.pack("<I", j.x.nbytes) + j.x.tobytes())
+            x = j.x.astype(j.x.dtype.newbyteorder(end))
+            f.write(struct.pack(f"{end}I", len(model)) + model + struct.pack(f"{end}I", x.nbytes) + x.tobytes())
     arguments = [*command, driver, *([] if build in CHIPS else [source, target]), *map(str, fast or ())]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     data, at, results = target.read_bytes(), 0, []
     while at < len(data):
-        status, record, ops = struct.unpack_from("<IiI", data, at)
-        macs = struct.unpack_from(f"<{ops}Q", data, at + 12)
-        (n,) = struct.unpack_from("<I", data, at + 12 + 8 * ops)
+        status, record, ops = struct.unpack_from(f"{end}IiI", data, at)
+        macs = struct.unpack_from(f"{end}{ops}Q", data, at + 12)
+        (n,) = struct.unpack_from(f"{end}I", data, at + 12 + 8 * ops)
         at += 16 + 8 * ops + n
         results.append(Result(status, record, macs, data[at - n : at]))
     assert len(results) == len(todo)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from frozen import FORMAT_1
+from frozen import ALL, FORMAT_1
 
 
 def _counting_branches() -> Any:
@@ -104,18 +104,18 @@ def saved_meta(data: bytes) -> None:
     saved(out.getvalue())
 
 
-def model(data: bytes) -> None:
+def engine(data: bytes) -> None:
     """A .bin through the engine, with right checksums: what it says of itself, and an answer."""
     if len(data) >= 128:
         data = data[:8] + struct.pack("<I", len(data)) + data[12:]
         data = data[:16] + struct.pack("<I", zlib.crc32(data[128:])) + data[20:]
         data = data[:12] + struct.pack("<I", zlib.crc32(data[:12] + bytes(4) + data[16:128])) + data[16:]
-    engine = InferenceEngine(data, kernels="portable")
-    if engine._in_bytes > 1 << 18 or engine._words > 1 << 16 or engine.info["macs"] > 1 << 22:
+    opened = InferenceEngine(data, kernels="portable")
+    if opened._in_bytes > 1 << 18 or opened._words > 1 << 16 or opened.info["macs"] > 1 << 22:
         return
-    json.dumps(engine.info, default=str)
-    y = engine.predict(np.zeros(engine.input_shape, np.float32))
-    json.dumps(answer(engine, "x", y, 1.0, 3))
+    json.dumps(opened.info, default=str)
+    y = opened.predict(np.zeros(opened.input_shape, np.float32))
+    json.dumps(answer(opened, "x", y, 1.0, 3))
 
 
 def metadata(data: bytes) -> None:
@@ -125,7 +125,7 @@ def metadata(data: bytes) -> None:
     head = bytearray(base[:at])
     struct.pack_into("<IIII", head, 72, at if data else 0, len(data), 0, 0)
     end = at if data else struct.unpack_from("<I", base, 64)[0] + struct.unpack_from("<I", base, 68)[0]
-    model(bytes(head[:end]) + data)
+    engine(bytes(head[:end]) + data)
 
 
 def image(data: bytes) -> None:
@@ -150,7 +150,7 @@ def seeds() -> dict[str, list[bytes]]:
     net = {"input_shape": [3], "layers": [{"type": "linear", "out_features": 2}]}
     meta = {"checkpoint": 1, "blueprint": net, "progress": {"epoch": 1}}
     batch = {b"data": rng.integers(0, 256, (2, 3072), np.uint8), b"labels": [1, 2], b"batch_label": b"one"}
-    small = [path.read_bytes() for path in sorted(FORMAT_1.glob("*.bin")) if path.stat().st_size < 3000]
+    small = [path.read_bytes() for path in ALL if path.stat().st_size < 3000]
     says = {"name": "n", "labels": ["a", "b", "c"], "layers": ["l0", "l1"], "loss": "cross_entropy", "accuracy": 0.5,
             "outputs": ["y"], "unknown": {"margin": 0.1, "energy": -1.0, "temperature": 1.5}, "answer": "classes",
             "parity": {"largest": 0.0}, "dataset": {"name": "d", "hash": "h", "samples": 3}}  # fmt: skip
@@ -172,7 +172,7 @@ def seeds() -> dict[str, list[bytes]]:
         "cifar_pickle": [pickle.dumps(batch, protocol) for protocol in (2, 4)],
         "saved": [_npz(meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **{"weights/a": np.ones(3)})],
         "saved_meta": [json.dumps(meta).encode()],
-        "model": small,
+        "engine": small,
         "metadata": [json.dumps(says).encode(), b"{}"],
         "image": pictures,
     }
@@ -180,7 +180,7 @@ def seeds() -> dict[str, list[bytes]]:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     f.__name__: f
-    for f in (blueprint, idx, npz, npy_members, cifar_records, cifar_pickle, saved, saved_meta, model, metadata, image)
+    for f in (blueprint, idx, npz, npy_members, cifar_records, cifar_pickle, saved, saved_meta, engine, metadata, image)
 }
 
 

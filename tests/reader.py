@@ -175,7 +175,7 @@ def read_tensor(r: bytes, i: int, features: int) -> Tensor:
     first, last = struct.unpack_from("<HH", r, 28)
     (scale,) = struct.unpack_from("<f", r, 24)
     refuse_unless(dtype == 0 or (dtype == 2 and features & 2), "element type")
-    refuse_unless(0 < scale < math.inf if dtype else zero == 0 and scale == 1, "zero point or scale")
+    refuse_unless(2**-126 <= scale < math.inf if dtype else zero == 0 and scale == 1, "zero point or scale")
     refuse_unless(1 <= rank <= 4 and all((d > 0) == (k < rank) for k, d in enumerate(dims)), "rank and dims")
     refuse_unless(math.prod(dims[:rank]) < 1 << 30, "too many elements")
     refuse_unless(flags == 1 if i == 0 else flags in (0, 2), "flags")
@@ -204,7 +204,7 @@ def _read_preprocessing(data: bytes, f: File) -> None:
         fits = all(0 < p < 1 << 22 for p in P[:used]) and all(abs(q) < 1 << 30 for q in Q[:used])
         refuse_unless(fits and not P[used:].any() and not Q[used:].any(), "multipliers and offsets")
     else:
-        refuse_unless(all(map(math.isfinite, f.mean + f.std)) and min(f.std) > 0, "means and deviations")
+        refuse_unless(all(map(math.isfinite, f.mean + f.std)) and min(f.std) >= 2**-126, "means and deviations")
     if f.codes[2] == 0:
         neutral = f.mean == (0, 0, 0) and f.std == (1, 1, 1)
         refuse_unless(neutral and not any(f.codes) and f.pad == 0, "preprocessing without a picture")

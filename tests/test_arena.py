@@ -9,7 +9,7 @@ import cbuild
 import pytest
 import reader
 from attack_builds import DRIVER, drive
-from frozen import FILES
+from frozen import ALL
 
 from litenet.exporter.format import Model, OpRec, TensorRec, write
 from litenet.trainer.ops import OPS, make_attrs
@@ -24,10 +24,10 @@ RELU = make_attrs(OPS["activation"].OP, {"activation": "relu"})
 def test_nothing_is_touched_outside_the_buffers(compiler, level):
     """Guard pages on both sides of file, plan, input, output and arena, in optimised code."""
     program = cbuild.program("guard_driver", [GUARD, *FAST], compiler, sanitize=False, flags=(level,))
-    done = subprocess.run([program, *FILES], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, *ALL], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"
     runs = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
-    assert runs["portable"] == str(2 * len(FILES)) and set(runs.values()) == {str(2 * len(FILES))}
+    assert "portable" in runs and set(runs.values()) == {str(2 * len(ALL))}
 
 
 def chain(ops, floats):

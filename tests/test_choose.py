@@ -59,8 +59,8 @@ def test_the_variant_that_measured_fastest_is_used_and_remembered(tmp_path):
     assert chosen_calls(again, "linear", "backward", s) == list(variants[2].calls)
     assert again.measured == 0
     (order,) = json.loads(path.read_text()).values()
-    assert order[0] == 2
-    assert sorted(order) == list(range(min(len(variants), CANDIDATES)))
+    assert order[0] == [2, 5e5]  # microseconds
+    assert sorted(place for place, _ in order) == list(range(min(len(variants), CANDIDATES)))
 
 
 def test_a_device_that_cannot_measure_takes_the_expected_best():
@@ -77,7 +77,7 @@ def test_a_table_that_cannot_be_written_stops_nothing(tmp_path):
 
 
 def test_of_variants_as_good_as_the_fastest_that_of_least_memory_comes_first():
-    assert by_time([1.00, 1.03, 1.05, 0.99], [50, 1, 0, 40]) == [1, 3, 0, 2]
+    assert by_time([1.00, 1.005, 1.02, 0.99], [50, 1, 0, 40]) == [1, 3, 0, 2]
 
 
 def test_scratch_of_the_chosen_variants_lies_in_the_arena():
@@ -208,7 +208,7 @@ def test_parts_have_scratch_memory_of_their_own_so_that_they_can_run_at_once():
 
 def test_a_damaged_table_is_measured_anew(tmp_path):
     path = tmp_path / "table.json"
-    for text in ("", "[1, 2]", '{"a": "b"}', "{"):
+    for text in ("", "[1, 2]", '{"a": "b"}', "{", '{"a": [1, 0]}'):
         path.write_text(text)
         assert Choice(ShimDevice(), path).table == {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import cv2
 import int8_nets
 import numpy as np
 import pytest
+from test_open import repaired
 
+from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.cli import main as edge_infer
 
 EXAMPLE = cbuild.ROOT / "runtime_c" / "examples" / "classify.c"
@@ -49,10 +52,15 @@ def place(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run(*command: object) -> tuple[int, str, str]:
+def run_bytes(*command: object) -> tuple[int, bytes, bytes]:
     here = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # its memory lives as long as the program
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, env=here)
+    done = subprocess.run([str(c) for c in command], capture_output=True, check=False, env=here)
     return done.returncode, done.stdout, done.stderr
+
+
+def run(*command: object) -> tuple[int, str, str]:
+    code, out, err = run_bytes(*command)
+    return code, out.decode(), err.decode()
 
 
 @pytest.mark.parametrize("model", ["digits.bin", "colors.bin", "one.bin", "int8.bin"])
@@ -129,8 +137,52 @@ def test_a_model_for_numbers_takes_float32_values(classify, tmp_path):
     assert code == 1 and "no picture" in why
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_no_numbers_are_reported(classify, tmp_path, value):
+    whole = int8_nets.Net((4,), int8_nets.STEPS)
+    whole.add("linear", out_features=3)
+    x = np.array([1, -2, value, 3], np.float32)
+    (tmp_path / "x").write_bytes(x.tobytes())
+    for data in (bins.mlp(metadata={"loss": "mse"}).bytes(), int8_nets.writer.write(whole.model())):
+        (tmp_path / "net.bin").write_bytes(data)
+        code, line, why = run(classify, tmp_path / "net.bin", tmp_path / "x")
+        assert (code, line) == (1, "") and "the input holds NaN or infinity, so there is no answer" in why
+
+
 def test_a_bad_command_line_is_told_what_is_expected(classify):
     assert run(classify) == (2, "", "usage: classify model.bin [picture ...]\n")
     assert run(classify, "--help")[0] == 2
     code, _, why = run(classify, "absent.bin")
     assert (code, why) == (1, "classify: absent.bin: the file does not exist\n")
+
+
+METADATA = [
+    b'{"labels": ["ten", "ele',  # unterminated
+    b'{"labels": ["ten", "eleven"',
+    b'{"labels": ["ten\\',
+    b'{"labels": ["\xff\xfe", "\xc3"]}',  # no UTF-8
+    b'{"labels": "ten"}',
+    b'{"labels": [',
+    b'{"labels',
+    b'{"labels": {"a": ["b"',
+    b"\0" * 9,
+    b'["labels"]',
+]
+
+
+def with_metadata(data: bytes, text: bytes) -> bytes:
+    """The model with these bytes as its metadata, and no golden section."""
+    at = struct.unpack_from("<I", data, 72)[0]
+    out = bytearray(data[:at] + text)
+    struct.pack_into("<IIII", out, 72, at, len(text), 0, 0)
+    return repaired(bytes(out))
+
+
+@pytest.mark.parametrize("text", METADATA)
+def test_labels_that_do_not_end_or_are_no_text_do_no_harm(classify, place, text):
+    data = with_metadata(bins.digits().bytes(), text)
+    Path("odd.bin").write_bytes(data)
+    code, line, said = run_bytes(classify, "odd.bin", "0.pgm")
+    assert (code, said) == (0, b"") and line.startswith(b"0.pgm  ") and line.endswith(b" %\n")
+    with pytest.raises(ModelError, match="^model: the metadata at byte [0-9]+ .*; export it again.$"):
+        _ = InferenceEngine(data).labels

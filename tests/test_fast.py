@@ -64,6 +64,9 @@ def products() -> list[Job]:
         out.append(job("linear", {"out_features": O, "x": (int(rng.integers(1, 70)),)}, "f32", seed=O))
         case = {"out_channels": O, "kernel_size": 3, "padding": 1, "x": (3, 7, int(rng.integers(1, 20)))}
         out.append(job("conv2d", case, "f16" if O % 2 else "f32", seed=O))
+    for O in (127, 128, 144, 260):  # vectors: eight panels at once, and what is left of them
+        case = {"out_features": O, "x": (int(rng.integers(1, 70)),), "activation": ["relu", "silu"][O % 2]}
+        out.append(job("linear", case, "f32", seed=O))
     for C in (256, 300, 512):  # pixels a power of two of bytes apart, weights for many rows
         out.append(job("conv2d", {"out_channels": 48, "kernel_size": 3, "padding": 1, "x": (4, 5, C)}, "f32"))
         out.append(job("conv2d", {"out_channels": 34, "kernel_size": 3, "stride": 2, "x": (9, 9, C)}, "f32"))
@@ -354,6 +357,7 @@ def test_every_finite_half_reaches_the_fast_sums_exactly(kernels, tmp_path):
 # ---------------------------------------------------------------- the checksum
 
 CHECKED = [0, 1, 15, 16, 63, 64, 127, 128, 129, 191, 192, 1000, 8191, 16384]  # bytes
+CHECKED += [(1 << 18) - 1, (1 << 18) + 40, (1 << 18) + 295, 1 << 19]  # from 1 << 18 on perhaps 64 bytes at once
 
 
 def checksums(compiler: str, sanitize: bool, flags: tuple[str, ...] = (), command: tuple[str, ...] = ()) -> None:
@@ -390,6 +394,9 @@ def test_an_emulated_processor_agrees_with_the_definition(machine, tmp_path):
         todo = jobs(name)
         for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, CHOOSE)), todo, strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, *OPS[name].OP.tolerance)
+    for todo in (products(), depthwise(11)):
+        for got, j in zip(run(machine, todo, tmp_path, fast=(kernels, DIRECT)), todo, strict=True):
+            assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
     for choice in (DIRECT, WINOGRAD_2, WINOGRAD_4):
         for got, j in zip(run(machine, threes(), tmp_path, fast=(kernels, choice)), threes(), strict=True):
             assert_close(got.y.reshape(j.want.shape), j.want, 1e-4 * np.abs(j.want).max(), 0)
@@ -430,7 +437,7 @@ def test_kernels_that_do_not_exist_are_refused_with_those_that_do():
 @pytest.mark.parametrize("compiler", cbuild.COMPILERS)
 def test_files_that_are_not_chosen_at_run_time_hold_baseline_instructions_only(compiler):
     """No VEX or EVEX instruction, whose names begin with v, outside the files for such processors."""
-    chosen = {"fast_avx2.c", "fast_avx512.c", "fast_int8_avx2.c", "fast_int8_vnni.c"}
+    chosen = {"fast_avx2.c", "fast_avx512.c", "fast_crc_avx512.c", "fast_int8_avx2.c", "fast_int8_vnni.c"}
     for source in [*cbuild.core(), *cbuild.fast(), *sorted(cbuild.SRC.glob("ln_file.c"))]:
         (built,) = cbuild.objects([source], compiler, sanitize=False, flags=("-O2",))
         command = ["objdump", "-d", "--no-show-raw-insn", built]

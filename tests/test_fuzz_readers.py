@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import fuzz_readers
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litenet.trainer import blueprint as blueprints
+from litenet.trainer.errors import UserError
 
 KEPT = Path(__file__).resolve().parent / "data" / "fuzz"
 SEEDS = fuzz_readers.seeds()
@@ -59,6 +61,15 @@ FOUND = sorted(path for name in fuzz_readers.TARGETS for path in (KEPT / name).g
 @pytest.mark.parametrize("path", FOUND, ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_what_fuzzing_has_found_stays_mended(path):
     fuzz_readers.survives(path.parent.name, path.read_bytes())
+
+
+def test_a_pickle_that_asks_for_gigabytes_is_refused_before_it_gets_them():
+    data = (KEPT / "cifar_pickle" / "asks_for_five_gigabytes.pickle").read_bytes()
+    tracemalloc.start()
+    with pytest.raises(UserError, match="it holds a bytearray, which no batch of CIFAR-10 does"):
+        fuzz_readers.cifar_pickle(data)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 # ---- texts that are JSON, with values that nobody expects where they stand

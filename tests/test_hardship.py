@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from frozen import FILES
 from test_image import DATA, needs_samples
+from test_open import repaired
 
 from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.pyruntime.answers import answer, probabilities
@@ -158,6 +160,34 @@ def many(model, picture, folder, count):
 def test_thousands_of_pictures_take_the_memory_of_a_few(model, picture, tmp_path, count):
     few = many(model, picture, tmp_path / "few", 20)
     assert many(model, picture, tmp_path / "many", count) < few + 8 * MEGABYTE
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc/self/statm")
+def test_a_small_file_that_asks_for_gigabytes_takes_what_it_uses():
+    data = bytearray(bins.mlp().bytes())
+    struct.pack_into("<I", data, 92, 0xF0000000)
+    code = (
+        "import sys, numpy as np; from pathlib import Path; from litenet.pyruntime import InferenceEngine; "
+        "pages = lambda: int(Path('/proc/self/statm').read_text().split()[1]); before = pages(); "
+        "engine = InferenceEngine(sys.stdin.buffer.read()); engine.predict(np.zeros(engine.input_shape, np.float32)); "
+        "print(pages() - before)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=repaired(data), capture_output=True, check=False)
+    if b"are not to be had here" in done.stderr:
+        pytest.skip("this system has not even the addresses")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * os.sysconf("SC_PAGE_SIZE") < 64 * MEGABYTE
+
+
+def test_a_model_that_needs_more_memory_than_there_is_says_so(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    data = bins.mlp().bytes()
+    monkeypatch.setattr("litenet.pyruntime.kernels.mmap.mmap", refuse)
+    with pytest.raises(ModelError, match="^The model needs [0-9,]+ bytes of memory, which are not to be had here.$"):
+        InferenceEngine(data, kernels="portable")
 
 
 # ---------------------------------------------------------------- numbers

@@ -1,14 +1,16 @@
 """int8 in C: every operator and whole nets, byte for byte what the NumPy definition and the page's reader give."""
 
+import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cbuild
 import numpy as np
 import pytest
 import reader
-from c_jobs import BUILDS, Job, run
+from c_jobs import BIG_ENDIAN, BUILDS, Job, run
 from int8_nets import Net, joined
 from test_c_ops import EDGES, random_case
 
@@ -116,6 +118,23 @@ def results(build: str, name: str, fast: tuple[int, int] | None = None) -> list[
 def test_c_gives_the_bytes_of_the_definition(build, name):
     for got, j in zip(results(build, name), nets() if name == "nets" else jobs(name), strict=True):
         assert got == j.want.tobytes() or near(j, got), j.what
+
+
+@pytest.mark.parametrize("name", [*NAMES, "nets"])
+def test_a_big_endian_machine_gives_them_too(name):
+    cbuild.need("s390x-linux-gnu-gcc")
+    if shutil.which("qemu-s390x") is None:
+        pytest.skip("qemu-s390x is not installed")
+    todo = nets() if name == "nets" else jobs(name)
+    for got, j in zip(results(BIG_ENDIAN, name), todo, strict=True):
+        assert got == j.want.tobytes() or floats_turned(j, got) == j.want.tobytes() or near(j, got), j.what
+
+
+def floats_turned(j: Job, got: bytes) -> bytes:
+    """Of a job whose outputs are floats, each with its bytes the other way round."""
+    f = reader.read(j.model)
+    whole = any(t.i8 for t in f.tensors if t.flags == 2)
+    return got if whole else np.frombuffer(got, ">f4").astype("<f4").tobytes()
 
 
 def near(j: Job, got: bytes) -> bool:

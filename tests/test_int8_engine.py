@@ -61,10 +61,19 @@ def test_outputs_of_a_run_elsewhere_are_read_as_its_own(engine):
 
 def test_values_that_no_step_stands_for_become_the_nearest(engine):
     x = np.zeros((12, 10, 3), np.float32)
-    x[0, 0] = [np.nan, np.inf, -np.inf]
+    x[0, 0] = [1e-45, 3.4e38, -3.4e38]
     q = np.full((12, 10, 3), 3, np.int8)
     q[0, 0] = [3, 127, -128]
     assert engine.predict(x, raw=True).tolist() == engine.predict(q, raw=True).tolist()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_reported_and_not_rounded(engine, value):
+    x = np.zeros((2, 12, 10, 3), np.float32)
+    x[1, 11, 9, 2] = value
+    for given in (x, x[1]):
+        with pytest.raises(ModelError, match="^The input holds NaN or infinity, so there is no answer.$"):
+            engine.predict(given)
 
 
 def test_a_picture_becomes_the_input_in_whole_numbers(engine):

@@ -14,7 +14,7 @@ from test_int8 import NAMES, Q, as_job, jobs, near, nets
 from litenet.pyruntime.kernels import KERNELS, lib
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
-CHOOSE = 0
+CHOOSE, WINOGRAD_4 = 0, 4
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
 
@@ -62,29 +62,86 @@ def pooled() -> list[Job]:
     return out
 
 
-def todo(name: str) -> list[Job]:
-    return {"nets": nets, "products": products, "pooled": pooled}.get(name, lambda: jobs(name))()
+@cache
+def winograd() -> list[Job]:
+    """3 x 3 convolutions that Winograd's algorithm can do: images around its tiles of 4 x 4 and blocks of 16 tiles, with and
+    without a border and a pool; and the largest sums there are, of both signs."""
+    out, rng = [], np.random.default_rng(5)
+    for C, O, H, W, padding in (
+        (16, 16, 1, 1, 1), (16, 16, 4, 4, 1), (16, 32, 3, 5, 0), (32, 16, 5, 9, 1), (48, 80, 6, 7, 2), (64, 64, 17, 13, 1),
+        (16, 16, 18, 16, 1), (80, 48, 8, 8, 1), (32, 32, 2, 33, 1), (224, 16, 7, 6, 1), (128, 32, 12, 20, 1),
+    ):  # fmt: skip
+        for pool in (False, True):
+            if pool and min(H, W) + 2 * padding < 4:
+                continue
+            net = Net((H, W, C), Q, seed=len(out))
+            net.add("activation")
+            net.add("conv2d", out_channels=O, kernel_size=3, padding=padding, activation="relu")
+            if pool:
+                net.add("maxpool2d", kernel_size=2, stride=2)
+            net.add("flatten")
+            out.append(as_job(f"winograd {C} {O} {H} {W} {padding} pool {pool}", net))
+    for C, weight, x in ((224, -127, -128), (224, 127, -128), (224, -127, 127), (224, 0, 0), (224, 0, 0)):
+        net = Net((9, 9, C), Q, seed=len(out))
+        net.add("conv2d", out_channels=16, kernel_size=3, padding=1)
+        roles = net.nodes[-1][4]
+        roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
+        roles["multiplier"][:] = 2**31 * 100 // (128 * 127 * 9 * C) * (1 if weight else 20)
+        net.input = lambda x=x: (np.full if x else lambda s, _: rng.choice([-128, 127], s))((9, 9, C), x).astype(np.int8)
+        out.append(as_job(f"winograd largest {C} {weight} {x}", net))
+    return out
 
 
 @cache
-def results(build: str, name: str, kernels: int) -> list[bytes]:
+def adds() -> list[Job]:
+    """Sums with factors of 16 bits and of more, of both signs."""
+    out = []
+    for seed, (m1, m2, shift) in enumerate(
+        ((1, 1, 1), (32767, -32768, 15), (32768, 5, 15), (-32769, 129, 16), (2**21, 2**21, 22), (-(2**21), 2**21, 22),
+         (-(2**21), -(2**21), 21), (1000003, -127, 20), (-128, 70000, 17))
+    ):  # fmt: skip
+        net = Net((5, 7, 3), Q, seed)
+        a, b = net.add("activation", 0), net.add("activation", 0)
+        net.add("add", a, b, numbers={"m1": m1, "m2": m2, "shift": shift})
+        out.append(as_job(f"add {m1} {m2} {shift}", net))
+    return out
+
+
+def todo(name: str) -> list[Job]:
+    return {"nets": nets, "products": products, "pooled": pooled, "winograd": winograd, "adds": adds}.get(name, lambda: jobs(name))()
+
+
+@cache
+def results(build: str, name: str, kernels: int, choice: int) -> list[bytes]:
     with TemporaryDirectory() as folder:
-        return [r.bytes for r in run(build, todo(name), Path(folder), fast=(kernels, CHOOSE))]
+        return [r.bytes for r in run(build, todo(name), Path(folder), fast=(kernels, choice))]
 
 
-def compare(build: str, name: str, kernels: int) -> None:
-    for got, j in zip(results(build, name, kernels), todo(name), strict=True):
+def compare(build: str, name: str, kernels: int, choice: int = CHOOSE) -> None:
+    for got, j in zip(results(build, name, kernels, choice), todo(name), strict=True):
         assert got == j.want.tobytes() or near(j, got), j.what
 
 
-@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled"])
+@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "adds"])
 @pytest.mark.parametrize("kernels", HERE)
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_set_of_kernels_gives_the_bytes_of_the_definition(build, kernels, name):
     compare(build, name, HERE[kernels])
 
 
-@pytest.mark.parametrize("name", ["nets", "products", "pooled", "add", "maxpool2d", "global_avg_pool"])
+@pytest.mark.parametrize("name", ["winograd", "pooled", "products"])
+@pytest.mark.parametrize("kernels", HERE)
+@pytest.mark.parametrize("build", BUILDS)
+def test_winograds_algorithm_gives_the_bytes_of_the_definition(build, kernels, name):
+    compare(build, name, HERE[kernels], WINOGRAD_4)
+
+
+@pytest.mark.parametrize("name", ["nets", "products", "pooled", "add", "adds", "maxpool2d", "global_avg_pool"])
 @pytest.mark.parametrize("machine", [*MACHINES])
 def test_other_machines_give_the_bytes_of_the_definition(machine, name):
     compare(machine, name, MACHINES[machine][3])
+
+
+@pytest.mark.parametrize("machine", [*MACHINES])
+def test_winograds_algorithm_gives_them_on_other_machines(machine):
+    compare(machine, "winograd", MACHINES[machine][3], WINOGRAD_4)

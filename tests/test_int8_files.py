@@ -85,6 +85,9 @@ CASES = [
     ("BAD_SCALE", [(tensor(1, 24), "f", -1.0)], "its scale is -1; a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(1, 24), "f", np.inf)], "its scale is infinity; a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(1, 24), "f", np.nan)], "its scale is NaN; a number above 0 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 1)], "its scale is 1.4013e-45; at least 2^-126 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 0x007FFFFF)], "its scale is 1.17549e-38; at least 2^-126 is expected"),
+    ("BAD_SCALE", [(tensor(1, 24), "I", 0x80000001)], "a number above 0 is expected"),
     ("BAD_SCALE", [(tensor(7, 7), "b", 1)], "its zero point is byte 1; 0 is expected"),
     ("BAD_SCALE", [(tensor(7, 24), "f", 0.5)], "its scale is 0.5; 1 is expected"),
     ("BAD_SCALE", [(tensor(4, 24), "f", 0.5)], f"tensor 4, byte {tensor(4, 24)}: its scale is 0.5; "),
@@ -109,8 +112,18 @@ CASES = [
     ("BAD_QUANT", [(op(POOL, 60), "i", 1)], "M2 is 1; 0 is expected"),
     ("BAD_QUANT", [(op(CONV, 56), "i", 5)], "M1 is 5; 0 is expected"),
     ("BAD_QUANT", [(weights(SOFTMAX), "H", 0)], "operator 5 (softmax)", "its table begins with 0; at least 1 is"),
+    ("BAD_DTYPE", [(op(ADD, 6), "H", 7)], f"operator 2 (add), byte {op(ADD, 6)}: an input has type 0; 2 is expected"),
+    ("BAD_DTYPE", [(op(FLOAT), "H", 24)], f"operator 6 (quantize), byte {op(FLOAT, 12)}: its output has type 0; 2 is"),
+    ("BAD_DTYPE", [(op(PAD), "H", 24)], f"operator 3 (quantize), byte {op(PAD, 4)}: an input has type 2; 0 is"),
+    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", 0), (op(TABLE, 20), "I", 0)], "operator 1 (activation)", "end at byte 0"),
+    ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 257)], "257 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(TABLE, 16), "I", weights(SOFTMAX) + 512)], f"weights end at byte {weights(SOFTMAX) + 768}"),
+    ("BAD_WEIGHTS", [(op(ADD, 16), "I", 128)], "it takes no weights, but their offset is 128"),
+    ("BAD_WEIGHTS", [(op(CONV, 20), "I", 144)], "144 bytes of weights are not what it needs"),
+    ("MISALIGNED", [(op(TABLE, 16), "I", weights(TABLE) + 4)], f"offset {weights(TABLE) + 4} is not a multiple of 64"),
     ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 255)], "255 bytes of weights are not what it needs"),
-    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 255)], "255 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 1)], "1 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 256)], "256 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(CONV, 20), "I", 84)], "84 bytes of weights are not what it needs"),
     ("BAD_PREPROCESS", [(100, "i", 0)], "header, byte 100: a multiplier is 0; 1 to 4194303 is expected"),
     ("BAD_PREPROCESS", [(100, "i", 1 << 22)], "a multiplier is 4194304; 1 to 4194303 is expected"),
@@ -133,6 +146,31 @@ def test_every_number_out_of_range_is_refused_with_its_own_sentence(compiler, tm
     assert found[0] == ("LN_OK", "no error.")
     for (status, changes, *texts), (name, sentence) in zip(CASES, found[1:], strict=True):
         assert name == f"LN_{status}" and all(text in sentence for text in texts), (changes, name, sentence)
+    assert len({sentence for _, sentence in found}) == len(found)
+    assert all(sentence.endswith(".") and "%" not in sentence for _, sentence in found)
+
+
+LARGE = [
+    ("softmax", {}, (2, 32767), (2, 32768), "it does not lead from 2 x 32768 to 2 x 32768"),
+    ("global_avg_pool", {}, (2048, 2048, 1), (2048, 2049, 1), "it does not lead from 2048 x 2049 x 1 to 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "fits", "too_large", "sentence"), LARGE)
+def test_sums_that_32_bits_do_not_hold_are_refused(tmp_path, name, given, fits, too_large, sentence):
+    """The writer refuses them as well, so that the shape is put into the file afterwards."""
+    net = Net(fits, Quant(1.0, 0))
+    net.add(name, **given)
+    good = write(net.model())
+    bad = bytearray(good)
+    at = struct.unpack_from("<I", good, 64)[0]
+    for first in (at + 8, 28, *((at + 40, 44) if name == "softmax" else ())):  # records of input and output, header
+        struct.pack_into(f"<{len(too_large)}I", bad, first, *too_large)
+    program = cbuild.program("open_driver", SOURCES)
+    (right, _), (wrong, said) = verdicts(program, [good, repaired(bytes(bad))], tmp_path)
+    assert (right, wrong) == ("LN_OK", "LN_BAD_SHAPE") and sentence in said
+    with pytest.raises(reader.RefusedError):
+        reader.read(repaired(bytes(bad)))
 
 
 def test_the_pages_reader_refuses_the_same():

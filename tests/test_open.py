@@ -124,6 +124,26 @@ def aliased(ends_early):
 
 
 @cache
+def gated(over_the_gate):
+    """A picture times one number a channel, written over the picture, or where the gate begins, which is shorter."""
+    relu = make_attrs(OPS["activation"].OP, {"activation": "relu"})
+    ops = [OpRec("activation", (0,), 1, relu), OpRec("global_avg_pool", (1,), 2), OpRec("mul", (1, 2), 3)]
+    places = {2: 64, 3: 64 * over_the_gate}
+    shapes = [(4,) if i == 2 else (2, 2, 4) for i in range(4)]
+    tensors = [TensorRec(s, offset=places.get(i, 0), input=i == 0) for i, s in enumerate(shapes)]
+    return write(Model([*tensors, TensorRec((2, 2, 4), output=True)], [*ops, OpRec("softmax", (3,), 4)]))
+
+
+@cache
+def flattened_output():
+    """A view of what is an output itself."""
+    relu = make_attrs(OPS["activation"].OP, {"activation": "relu"})
+    ops = [OpRec("activation", (0,), 1, relu), OpRec("flatten", (1,), 2), OpRec("softmax", (2,), 3)]
+    shapes = [(2, 2, 4), (2, 2, 4), (16,), (16,)]
+    return write(Model([TensorRec(s, input=i == 0, output=i in (1, 3)) for i, s in enumerate(shapes)], ops))
+
+
+@cache
 def huge_values():
     """A model whose output overflows, with golden values that do not."""
     w = pack("linear", Attrs(), {"weight": np.full((1, 2), 3e38)})
@@ -188,6 +208,7 @@ CASES = [
     ("BAD_PREPROCESS", patched((104, "f", NAN)), "a mean is NaN"),
     ("BAD_PREPROCESS", patched((112, "f", 0.0)), "a standard deviation is 0; a number above 0 is expected"),
     ("BAD_PREPROCESS", patched((116, "f", -0.5)), "a standard deviation is -0.5"),
+    ("BAD_PREPROCESS", patched((112, "I", 0x7FFFFF)), "a standard deviation is 1.17549e-38; at least 2^-126"),
     ("BAD_PREPROCESS", patched((98, "B", 2)), "a dimension of the input is 1; 3 is expected, as the input is"),
     ("BAD_PREPROCESS", patched((28, "I", 65536)), "a dimension of the input is 65536; at most 65535"),
     ("BAD_PREPROCESS", patched((26, "B", 4)), "the input's rank is 4; 3 is expected"),
@@ -238,6 +259,7 @@ CASES = [
     ("OVERLAP", patched((tensor(4), "I", 16)), "it shares bytes with tensor 2, alive at operator 3"),
     ("OVERLAP", patched((tensor(8), "I", 48), (tensor(9), "I", 48)), "it shares bytes with tensor 5"),
     ("OVERLAP", aliased(ends_early=False), "it shares bytes with tensor 1, alive at operator 2"),
+    ("OVERLAP", gated(over_the_gate=True), "it shares bytes with tensor 2, alive at operator 2"),
     # operator records
     ("UNKNOWN_OP", patched((op(5), "H", 11)), f"operator 5 (?), byte {op(5)}: its number is 11. Install a newer"),
     ("UNKNOWN_OP", patched((op(5), "H", 0xFFFF)), "its number is 65535"),
@@ -245,6 +267,7 @@ CASES = [
     ("BAD_ACTIVATION", patched((op(4, 2), "B", 1)), "its activation is 1, but it takes none"),
     ("BAD_ALGORITHM", patched((op(0, 3), "B", 1)), "its algorithm is 1; 0 is expected. Install a newer LiteNet"),
     ("BAD_ATTRIBUTE", patched((op(0, 34), "B", 0)), "stride is 0, 1; 1 to 255 is expected"),
+    ("BAD_ATTRIBUTE", patched((op(0, 40), "B", 0)), "dilation is 0, 1; 1 to 255 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 42), "H", 0)), "groups is 0; 1 to 65535 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 44), "f", NAN)), "alpha is NaN; 0 to 1 is expected"),
     ("BAD_ATTRIBUTE", patched((op(3, 32), "f", -1e-6)), "alpha is -1e-6; 0 to 1"),
@@ -319,6 +342,8 @@ ACCEPTED = {
     "add over its other input": patched((tensor(4), "I", 0), (tensor(5), "I", 320), (tensor(6), "I", 320)),
     "flatten that copies": patched((tensor(6), "I", 128)),
     "flatten whose input is read again": aliased(ends_early=True),
+    "flatten of an output": flattened_output(),
+    "a product over its first input": gated(over_the_gate=False),
     "bars of another grey": patched((124, "B", 255)),
     "overflow at run time": huge_values(),
 }
@@ -495,8 +520,9 @@ def test_the_signed_mean_agrees_with_the_exporters_on_long_outputs(driver, tmp_p
 CALLS = [
     "NULL_POINTER", "NULL_POINTER", "BIN_MISALIGNED", "BIN_MISALIGNED", "NULL_POINTER", "NULL_POINTER", "NULL_POINTER",
     "NULL_POINTER", "ARENA_TOO_SMALL", "ARENA_MISALIGNED", "STOPPED", "NULL_POINTER", "NULL_POINTER", "OK",
-    "INPUT_NOT_FINITE", "BAD_IMAGE_SIZE", *["NULL_POINTER"] * 6, "BAD_IMAGE_SIZE", "OK", *["NULL_POINTER"] * 3,
-    *["TRUNCATED"] * 3, *["NULL_POINTER"] * 4, "BAD_CHANNELS",
+    "INPUT_NOT_FINITE", "INPUT_NOT_FINITE", "OK", *["NULL_POINTER"] * 3, "OK", *["NULL_POINTER"] * 3,
+    "BAD_IMAGE_SIZE", *["NULL_POINTER"] * 6, "BAD_IMAGE_SIZE", "OK", *["NULL_POINTER"] * 6,
+    *["TRUNCATED"] * 6, *["NULL_POINTER"] * 4, "BAD_CHANNELS",
     "NO_PREPROCESS",
 ]  # fmt: skip
 

@@ -250,6 +250,15 @@ def test_a_firmware_that_lacks_a_request_says_so(port):
             link.ask(Request.WRITE, struct.pack("<I", 1 << 20) + b"1")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_input_that_is_no_number_is_refused_by_the_board(port, value):
+    with Link(open_port(port), port) as link:
+        device, x = Device(link), np.zeros((28, 28, 1), np.float32)
+        x[27, 27] = value
+        with pytest.raises(RefusedError, match="the board's runtime refuses: the input holds NaN or infinity"):
+            device.run(x.tobytes())
+
+
 def test_a_late_copy_of_an_old_request_changes_nothing(digits, port):
     """As a line with a buffer may deliver it: the input that a run was meant for stays."""
     with Link(open_port(port), port) as link:

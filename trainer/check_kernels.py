@@ -79,8 +79,11 @@ class Outcome:
 
 def tests(sms: int, half: bool = False) -> list[Test]:
     """All tests; with half, of the kernels that store activations in half precision."""
+    from . import check_int8
+
     made = [t for op in TRAINED if op in OPS for t in _operator(op, sms, half)]
-    return [*made, *(t for group in (_sums, _loads, _losses, _updates) for t in group(sms, half))]
+    made += [t for group in (_sums, _loads, _losses, _updates) for t in group(sms, half)]
+    return made if half else [*made, *check_int8.tests(sms)]
 
 
 def run(device: Device, made: list[Test]) -> Iterator[Outcome]:

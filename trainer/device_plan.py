@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from .backends.device import workspace
+from .backends.device import options, workspace
 from .backends.lanes import LANES
 from .base import BaseTrainer
 from .budget import Maker, live_bytes
 from .kernels import calls_gemm, calls_moments, calls_step
-from .kernels.choose import Choice
+from .kernels.choose import Choice, within
 from .kernels.tiles import COUNTERS
 from .layer_stats import measured
 from .ops import Shape
-from .plan import Needs, Plan, draft_training, plan_inference
+from .plan import ALIGN, Needs, Plan, draft_training, plan_inference
 from .plan_draft import Draft
 
 HISTORY = 256  # steps between two readings of the losses
@@ -67,6 +68,10 @@ class DevicePlanner:
             if launch.node is not None and launch.node.op in calls_gemm.PARTS
         }
 
+    def options(self, plan: Plan) -> dict[str, list[list[tuple[float, int]]]]:
+        """Of the matrix products of a training plan, what each could be done by: (microseconds, scratch memory)."""
+        return options(self.choice, plan.graph, plan.batch, plan.launches, self.storage == "f16")
+
     def eval_plan(self, batch: int, update: str) -> Plan:
         """The forward pass and the loss, with the persistent layout of the training plan."""
         b, needs = self.base, self._needs(batch, update)
@@ -111,6 +116,8 @@ class DevicePlanner:
             "mean": ((self.channels,), "f32"),
             "std": ((self.channels,), "f32"),
         }
+        if self.base.scales:
+            control["scales"] = ((2 * self.base.scales,), "i32")
         if self.rated:
             groups = len(self.rates(update)[1])
             control |= {"rate_starts": ((groups,), "i32"), "rate_factors": ((groups,), "f32")}
@@ -164,6 +171,31 @@ class DevicePlanner:
             starts.append(at)
             at += -(-prod(p.shape) // 4) * 4
         return starts
+
+
+THRIFT = 0.02  # of the time of a step's matrix products, for which the arena may shrink
+
+
+def thrifty_limits(
+    options: Mapping[str, Sequence[Sequence[tuple[float, int]]]], room: Mapping[str, int], most: int
+) -> dict[str, int] | None:
+    """Bytes of scratch memory by launch that let the arena shrink from `most` bytes as far as THRIFT pays for, or None
+    where that is nothing or times are not known. options: by launch and part, (microseconds, scratch memory) of the
+    variants, fastest first. room: by launch, what an arena of `most` bytes leaves it."""
+
+    def time(shrunk: int) -> float:
+        total = 0.0
+        for name, parts in options.items():
+            _, places = within([[size for _, size in part] for part in parts], room[name] - shrunk)
+            total += sum(math.inf if at is None else part[at][0] for part, at in zip(parts, places, strict=True))
+        return total
+
+    allowed = (1 + THRIFT) * sum(part[0][0] for parts in options.values() for part in parts)
+    low, high = 0, most  # shrinking by `low` is paid for, by `high` is not
+    while high - low > ALIGN:
+        middle = (low + high) // 2
+        low, high = (middle, high) if time(middle) <= allowed else (low, middle)
+    return {name: size - low for name, size in room.items()} if low else None
 
 
 CAPS = (64 << 20, 16 << 20, 4 << 20, 1 << 20, 0)  # bytes of scratch memory for every launch, tried in this order

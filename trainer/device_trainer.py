@@ -29,7 +29,7 @@ from .budget import Scheme
 from .data.augment import Augmentation
 from .data.dataset import Dataset
 from .data.mix import UNMIXED, Mix, draw_mix
-from .device_plan import EVERYWHERE, HISTORY, DevicePlanner, scratch_limits
+from .device_plan import EVERYWHERE, HISTORY, DevicePlanner, scratch_limits, thrifty_limits
 from .errors import UserError
 from .fuse import for_kernels, without_training_only
 from .init import fill
@@ -132,7 +132,7 @@ class DeviceTrainer(BaseTrainer):
         self._compile()
         plans, need = self._planned(None)
         if arena is None or need <= arena:
-            return plans
+            return self._thrifty(plans, need)
         room = self.planner.room(s.batch, s.update, s.recompute, arena)
         plans, need = self._planned(scratch_limits(lambda limits: self._planned(limits)[1] <= arena, room))
         if need <= arena:
@@ -141,6 +141,18 @@ class DeviceTrainer(BaseTrainer):
             f"{self.blueprint.where}: batch {s.batch} needs {bytes_text(need)} on {self.device.name}, and may take "
             f"{bytes_text(arena)}.\n  Use a smaller --batch or more --memory."
         )
+
+    def _thrifty(self, plans: list[Plan], need: int) -> list[Plan]:
+        """The plans with a smaller arena, where that costs next to no time."""
+        s = self.scheme
+        if self.scales:
+            return plans
+        room = self.planner.room(s.batch, s.update, s.recompute, need)
+        limits = thrifty_limits(self.planner.options(self.plan), room, need)
+        if limits is None:
+            return plans
+        fewer, less = self._planned(limits)
+        return fewer if less < need else self._planned(None)[0]
 
     def _planned(self, limits: dict[str, int] | None) -> tuple[list[Plan], int]:
         """(the plans, the larger one's arena). limits: of scratch memory, by launch."""

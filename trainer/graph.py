@@ -23,7 +23,7 @@ from .patterns import PATTERNS
 RESERVED = {"input": "what goes into the net", "target": "what the loss compares with"}  # by the planner
 RESERVED |= dict.fromkeys(  # device_plan.py has them beside the net's values
     ("step", "order", "partials", "history", "bounds", "everywhere", "counters", "mean", "std", "scaling",
-     "class_weights", "rate_starts", "rate_factors", "layer_sums", "before"), "what a step needs on a card",
+     "class_weights", "rate_starts", "rate_factors", "layer_sums", "before", "scales"), "what a step needs on a card",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ class Node:
     layer: str
     algorithm: str = "auto"
     moments: str = ""  # means and variances: "out", it leaves those of its output; "in", it is given those of its input
+    scales: tuple[int, ...] = ()  # in whole numbers on a card: the places of its inputs' scales, and its output's
 
 
 @dataclass(frozen=True)

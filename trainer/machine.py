@@ -54,7 +54,7 @@ def fitted(
     """The trainer of a run. sets: training data first. common: what both trainers take. saved: what an earlier part of
     the run remembered; its scheme and kernels are taken up, so that the bits go on as they were."""
     if machine.qat is not None:
-        return _whole_numbers(machine, machine.qat, blueprint, settings, sets, common)
+        return _whole_numbers(machine, machine.qat, blueprint, settings, sets, common, saved)
     if machine.device == "cuda":
         return _on_card(machine, blueprint, settings, sets, common, saved)
     if machine.fp16:
@@ -81,15 +81,28 @@ def fitted(
 
 def _whole_numbers(
     machine: Machine, start: Start, blueprint: blueprints.Blueprint, settings: Settings, sets: Sequence[Dataset],
-    common: dict[str, Any],
+    common: dict[str, Any], saved: dict[str, Any] | None,
 ) -> Fitted:  # fmt: skip
     from .int8.qat import QatTrainer
 
-    if machine.device == "cuda" or machine.fp16 or machine.memory is not None:
-        raise UserError("--qat trains on the CPU, without --device cuda, --fp16 and --memory.\n  Leave these out.")
-    trainer = QatTrainer(blueprint, start, sets[0].x, update=settings.update, **common)
+    if machine.fp16 or machine.memory is not None:
+        raise UserError("--qat trains without --fp16 and --memory.\n  Leave these out.")
     notes = ["forward in the device's int8; " + ("its scales as before" if start.quants else "scales from the data")]
-    return Fitted(trainer, settings, {"device": "cpu"}, notes)
+    if machine.device != "cuda":
+        trainer = QatTrainer(blueprint, start, sets[0].x, update=settings.update, **common)
+        return Fitted(trainer, settings, {"device": "cpu"}, notes)
+    from .backends.cuda import CudaDevice
+    from .device_budget import SPARE
+    from .int8.qat_device import DeviceQatTrainer
+    from .kernels.choose import Choice
+
+    device, variants = CudaDevice(), saved["variants"] if saved and saved.get("device") == "cuda" else None
+    scheme = Scheme(settings.batch_size, settings.accumulation, settings.update)
+    choice, limit = Choice(device, device.table, variants), int(SPARE * device.free_bytes())
+    on_card = DeviceQatTrainer(
+        device, blueprint, start, sets[0].x, scheme=scheme, choice=choice, arena=limit, room=limit, **common
+    )
+    return _prepared(on_card, scheme, "f32", settings, sets, notes)
 
 
 def _on_card(
@@ -121,14 +134,23 @@ def _on_card(
         device, blueprint, scheme=found.scheme, storage=storage, choice=choice, arena=found.arena, room=found.room,
         **common,
     )  # fmt: skip
+    return _prepared(trainer, found.scheme, storage, settings, sets, notes)
+
+
+def _prepared(
+    trainer: DeviceTrainer, scheme: Scheme, storage: str, settings: Settings, sets: Sequence[Dataset], notes: list[str]
+) -> Fitted:
+    """A card's trainer with everything allocated, and what is told and remembered of it."""
     trainer.prepare(settings, sets)
+    device: Any = trainer.device
     notes.append(
         f"on {device.name}: arena {trainer.backend.bytes:,} bytes, data {trainer.feed.bytes:,} bytes, "
         f"{device.allocations} allocations, all made"
     )
     if not trainer.feed.held(sets[0].x):
         notes.append("the data stay with the host and are sent ahead, batch by batch")
-    remembered = {"device": "cuda", "storage": storage, "scheme": _remember(found.scheme), "variants": choice.used}
+    variants = trainer.choice.used
+    remembered = {"device": "cuda", "storage": storage, "scheme": _remember(scheme), "variants": variants}
     return Fitted(trainer, settings, remembered, notes)
 
 

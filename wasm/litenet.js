@@ -100,14 +100,14 @@ export class LiteNet {
   predict(input, { top = 5 } = {}) {
     const start = performance.now();
     this.setInput(input);
-    this.#check(this.#alive().run());
+    this.#ran(this.#alive().run());
     return this.#answer(top, performance.now() - start);
   }
 
   /** Only the values of all outputs, one after another: predict without what makes them an answer. */
   run(input) {
     this.setInput(input);
-    this.#check(this.#alive().run());
+    this.#ran(this.#alive().run());
     return this.#floats(this.#wasm.output(), this.#wasm.output_elements());
   }
 
@@ -121,7 +121,7 @@ export class LiteNet {
   trace(input) {
     this.setInput(input);
     const wasm = this.#wasm;
-    this.#check(wasm.trace());
+    this.#ran(wasm.trace());
     let at = wasm.traced() >>> 0;
     return this.layers.map(({ name, op, activation, shape }) => {
       const count = product(shape);
@@ -264,6 +264,15 @@ export class LiteNet {
 
   #check(status) {
     if (status !== 0) throw this.#refusal(status);
+  }
+
+  // The runtime refuses values that are no numbers; which one it was is looked for only then.
+  #ran(status) {
+    if (status === 0) return;
+    const x = this.#floats(this.#wasm.input(), this.#wasm.input_elements());
+    const wrong = x.findIndex((v) => !Number.isFinite(v));
+    if (wrong < 0) throw this.#refusal(status);
+    throw new LiteNetError(`${this.#name}: value ${wrong} of the input is ${x[wrong]}; give finite numbers.`, status);
   }
 
   #refusal(status) {

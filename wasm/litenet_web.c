@@ -120,7 +120,8 @@ static ln_status run_each(ln_after_op after)
 {
     ln_model *const m = &web.model;
 
-    if (web.in != web.x) ln_quantize_input(m, web.x, web.in);
+    const ln_status given = web.in == web.x ? ln_check_input(m, web.x) : ln_quantize_input(m, web.x, web.in);
+    if (given != LN_OK) return given;
     const ln_status status = ln_run_each(m, web.arena, ln_arena_bytes(m), web.in, web.out, after, NULL);
     if (web.out != web.y && status == LN_OK) ln_dequantize_output(m, web.out, web.y);
     return status;

@@ -193,13 +193,25 @@ class Exact(Lowering):
         if bias is None:
             shift = self.given[node.params["bias"]] if "bias" in node.params else np.zeros(len(rows))
             bias = np.rint(shift / (qx.scale * np.where(scale > 0, scale, 1))).astype(np.int64)
-        rows, bias, scale = _held(rows, bias, scale, qx.zero)
+        rows, bias, scale = _held(*_constant(rows, bias, scale, qx.scale / qy.scale), qx.zero)
         ms = [scheme.multiplier(qx.scale * float(s) / qy.scale) for s in scale]
         arrays = {
             "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),
             "multiplier": np.array(ms, np.int32),
         }  # fmt: skip
         return arrays, Numbers(*scheme.bounds(node.attrs.activation, qy))
+
+
+def _constant(rows: np.ndarray, bias: np.ndarray, scale: np.ndarray, ratio: float) -> tuple[np.ndarray, ...]:
+    """(rows, bias, scale) where a channel whose weights add less than a 32nd of a step, whatever the input, has none:
+    its bias, which is then large and its factor rough, gets 20 bits, and the factor the others. ratio: of the scales of
+    x and y."""
+    rows, bias, scale = rows.copy(), bias.copy(), scale.copy()
+    idle = (255 * np.abs(rows).sum(1) * scale * ratio < 1 / 32) & (np.abs(bias) > 1 << 20)
+    rows[idle] = 0
+    while (large := idle & (np.abs(bias) > 1 << 20)).any():
+        bias[large], scale[large] = np.rint(bias[large] / 2), scale[large] * 2
+    return rows, bias, scale
 
 
 def _held(rows: np.ndarray, bias: np.ndarray, scale: np.ndarray, zero: int) -> tuple[np.ndarray, ...]:

@@ -204,6 +204,8 @@ static uint8_t *run_once(uint8_t *p, uint16_t length)
     if (length != 4) return fail(p, ANSWER_LENGTH);
     if (d.status != LN_OK) return fail_status(p, d.status);
     if (ln_crc32(0, d.memory.input, tensor_bytes(0)) != u32(p)) return fail(p, ANSWER_INPUT);
+    const ln_status given = ln_check_input(&d.model, d.memory.input);
+    if (given != LN_OK) return fail_status(p, given);
     const uint32_t began = board_ticks();
     const ln_status s = run(NULL, NULL);
     const uint32_t ticks = board_ticks() - began;

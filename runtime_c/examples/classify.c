@@ -136,8 +136,8 @@ static int read_picture(const ln_model *m, const char *path, const uint8_t *byte
         if (len != 4 * elements) return complain(path, "the model's input is no picture; expected its float32 values.");
         float *values = block(len);
         memcpy(values, bytes, len);
-        ln_quantize_input(m, values, x);
-        return 0;
+        const ln_status s = ln_quantize_input(m, values, x);
+        return s == LN_OK ? 0 : complain(path, ln_status_text(s));
     }
     if (len < 3 || bytes[0] != 'P' || (bytes[1] != '5' && bytes[1] != '6')) {
         if (len != elements) return complain(path, "is neither PGM nor PPM (P5, P6), nor has as many bytes as the "

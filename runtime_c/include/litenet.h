@@ -163,7 +163,8 @@ ln_status ln_run_each(const ln_model *m, void *arena, size_t arena_bytes, const 
 
 /* For a caller that has floats, or wants them, whatever the model is made of: ln_input_elements floats to what ln_run
  * reads, and what it wrote to ln_output_elements floats. Floats are copied, int8 is scale (q - zero point), rounded to the
- * nearest and held within -128 to 127. (ln_floats.c, which a chip need not link) */
+ * nearest and held within -128 to 127. The first gives LN_INPUT_NOT_FINITE where a value is NaN or infinite, which int8
+ * cannot say. (ln_floats.c, which a chip need not link) */
 ln_status ln_quantize_input(const ln_model *m, const float *values, void *in);
 ln_status ln_dequantize_output(const ln_model *m, const void *out, float *values);
 

@@ -112,6 +112,10 @@ extern const ln_kernels ln_kernels_sse2, ln_kernels_avx2, ln_kernels_avx512, ln_
 /* As ln_crc32, by instructions made for it where this processor has them. */
 uint32_t ln_fast_crc32(uint32_t crc, const void *data, size_t len);
 
+/* The 64 bytes of `sum` stand before p[0..len), len at least 192: other 64 bytes that stand before what is left have
+ * the same CRC. Returns how many are gone. For processors with VPCLMULQDQ and AVX-512. */
+size_t ln_fold_wide(uint8_t *sum, const uint8_t *p, size_t len);
+
 /* The set for this number on this processor; NULL if it has none. */
 const ln_kernels *ln_kernels_for(int kernels);
 

@@ -21,8 +21,11 @@ static int has_x86(int kernels)
     unsigned a, b, c, d;
 
     if (kernels == LN_KERNELS_SSE2) return 1; /* every x86-64 */
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need) != need) return 0;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & AVX2)) return 0;
+    if (__get_cpuid_max(0, NULL) < 7) return 0; /* once: a virtual machine takes microseconds for each cpuid */
+    __cpuid(1, a, b, c, d);
+    if ((c & need) != need) return 0;
+    __cpuid_count(7, 0, a, b, c, d);
+    if (!(b & AVX2)) return 0;
     const uint32_t saved = saved_registers();
     if (kernels == LN_KERNELS_AVX2) return (saved & YMM) == YMM;
     return (b & AVX512F) && (saved & ZMM) == ZMM;
@@ -50,8 +53,10 @@ static const ln_kernels *built(int kernels) /* and runnable; NULL if not */
 const ln_kernels *ln_kernels_for(int kernels)
 {
     if (kernels != LN_KERNELS_BEST) return built(kernels);
-    for (int k = LN_KERNELS_END - 1; k > LN_KERNELS_BEST; k--)
-        if (built(k)) return built(k);
+    for (int k = LN_KERNELS_END - 1; k > LN_KERNELS_BEST; k--) {
+        const ln_kernels *found = built(k);
+        if (found) return found;
+    }
     return NULL;
 }
 

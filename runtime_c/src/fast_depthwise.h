@@ -12,33 +12,38 @@
 enum { FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */ };
 
 typedef struct window_taps { /* what a tile is told */
-    const float *line[LN_MOST_LINES]; /* under each row of taps, for the first position of a line */
+    const float *line[LN_MOST_LINES + 1]; /* under each row of taps, for the first position of a line; one more for two */
     int32_t kh, kw;
     size_t right, next; /* floats from tap to tap, and from position to position */
     size_t each;        /* weights of a panel */
+    size_t down;        /* floats of y from a line to the next, where two are made at once */
     int clamped;        /* as in a tile */
     float lo, hi;
     const float *slopes; /* of the first channel, as ln_finish has them; only where FINISHING says so */
 } window_taps;
 
-/* s[m] += the three taps over the pixels that position m of R sees; two positions are SW pixels apart. */
-INLINE void three_taps(const float *x, const vf *tap, vf *s, const int R, const int SW)
+/* s[l * R + m] += what the taps of line l see of a line of the image at position m of R, for L lines; two positions are
+ * SW pixels apart. taps: for each of the L lines its three over this line of the image, or NULL. */
+INLINE void three_taps(const float *x, const vf *const *taps, vf *s, const int R, const int SW, const int L)
 {
     UNROLL
     for (int e = 0; e < (R - 1) * SW + 3; e++) { /* a pixel goes to all positions that see it */
         const vf pixel = LOAD(x + e * LN_PIXEL);
         UNROLL
-        for (int v = 2; v >= 0; v--)
-            if (e >= v && (e - v) % SW == 0 && (e - v) / SW < R)
-                s[(e - v) / SW] = MADD(tap[v], pixel, s[(e - v) / SW]);
+        for (int l = 0; l < L; l++) {
+            UNROLL
+            for (int v = 2; v >= 0; v--)
+                if (taps[l] && e >= v && (e - v) % SW == 0 && (e - v) / SW < R)
+                    s[l * R + (e - v) / SW] = MADD(taps[l][v], pixel, s[l * R + (e - v) / SW]);
+        }
     }
 }
 
 /* `times` times R positions, of n channels, from `at` floats behind the beginning of the lines on; w: the weights of the
  * first panel, of each panel bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3
- * without gaps; else 0. */
+ * without gaps; else 0. L: lines, 2 only where the lower one is one pixel below. */
 INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
-                           uint32_t n, const int R, const int SW)
+                           uint32_t n, const int R, const int SW, const int L)
 {
     const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
     for (uint32_t c = 0; c < n; c += LANES, w += c % LN_PANEL ? LANES : t->each - (LN_PANEL - LANES)) {
@@ -51,12 +56,15 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
             for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
         }
         for (uint32_t k = times; k; k--, from += (size_t)R * t->next) {
-            vf s[POSITIONS];
+            vf s[2 * POSITIONS];
             UNROLL
-            for (int m = 0; m < R; m++) s[m] = bias;
+            for (int m = 0; m < L * R; m++) s[m] = bias;
             if (SW) {
                 UNROLL
-                for (int u = 0; u < 3; u++) three_taps(t->line[u] + from, tap + 3 * u, s, R, SW ? SW : 1);
+                for (int u = 0; u < 2 + L; u++) {
+                    const vf *const taps[2] = {u < 3 ? tap + 3 * u : NULL, u > 0 ? tap + 3 * (u - 1) : NULL};
+                    three_taps(t->line[u] + from, taps, s, R, SW ? SW : 1, L);
+                }
             } else {
                 const float *next_tap = w + LN_PANEL;
                 for (int32_t u = 0; u < t->kh; u++) {
@@ -70,20 +78,26 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
             }
             if (t->clamped & CLAMP_LOW) {
                 UNROLL
-                for (int m = 0; m < R; m++) s[m] = ABOVE(lo, s[m]);
+                for (int m = 0; m < L * R; m++) s[m] = ABOVE(lo, s[m]);
             }
             if (t->clamped & CLAMP_HIGH) {
                 UNROLL
-                for (int m = 0; m < R; m++) s[m] = BELOW(hi, s[m]);
+                for (int m = 0; m < L * R; m++) s[m] = BELOW(hi, s[m]);
             }
             if (FINISHING && t->slopes) {
                 UNROLL
-                for (int m = 0; m < R; m++) s[m] = PRELU(s[m], slope);
+                for (int m = 0; m < L * R; m++) s[m] = PRELU(s[m], slope);
             }
+            float *below = L > 1 ? to + t->down : to;
             UNROLL
             for (int m = 0; m < R; m++) {
                 STORE(to, s[m]);
                 STEP(to, y_step);
+            }
+            UNROLL
+            for (int m = R; m < L * R; m++) {
+                STORE(below, s[m]);
+                STEP(below, y_step);
             }
         }
     }
@@ -93,47 +107,52 @@ typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float
                           uint32_t n);
 
 #if POSITIONS == 4
-#define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW)
+#define TILES_FROM_1(T, SW, L) T(1, SW, L) T(2, SW, L) T(3, SW, L) T(4, SW, L)
 #else
-#define TILES_FROM_1(T, SW) T(1, SW) T(2, SW) T(3, SW) T(4, SW) T(5, SW) T(6, SW) T(7, SW) T(8, SW)
+#define TILES_FROM_1(T, SW, L)                                                                            \
+    T(1, SW, L) T(2, SW, L) T(3, SW, L) T(4, SW, L) T(5, SW, L) T(6, SW, L) T(7, SW, L) T(8, SW, L)
 #endif
-#define TILE(R, SW)                                                                                         \
-    static void depthwise_##SW##_##R(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
-                                     uint32_t times, uint32_t n)                                            \
-    {                                                                                                       \
-        depthwise_tile(t, at, w, y, y_step, times, n, R, SW);                                               \
+#if WINDOW_TILES == 2
+#define TABLES(TABLE) TABLE(0, 1) TABLE(1, 1) TABLE(2, 1) TABLE(1, 2)
+#elif WINDOW_TILES
+#define TABLES(TABLE) TABLE(0, 1) TABLE(1, 1) TABLE(2, 1)
+#else
+#define TABLES(TABLE) TABLE(0, 1)
+#endif
+#define TILE(R, SW, L)                                                                                            \
+    static void depthwise_##SW##_##R##_##L(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
+                                           uint32_t times, uint32_t n)                                            \
+    {                                                                                                             \
+        depthwise_tile(t, at, w, y, y_step, times, n, R, SW, L);                                                  \
     }
-TILES_FROM_1(TILE, 0)
-#if WINDOW_TILES
-TILES_FROM_1(TILE, 1)
-TILES_FROM_1(TILE, 2)
-#endif
+#define TILES_OF(SW, L) TILES_FROM_1(TILE, SW, L)
+TABLES(TILES_OF)
 #undef TILE
 
-#define TILE(R, SW) depthwise_##SW##_##R,
-static depthwise_of *const DEPTHWISE[][POSITIONS] = {
-    {TILES_FROM_1(TILE, 0)},
-#if WINDOW_TILES
-    {TILES_FROM_1(TILE, 1)},
-    {TILES_FROM_1(TILE, 2)},
-#endif
-};
+#define TILE(R, SW, L) depthwise_##SW##_##R##_##L,
+#define NAMES_OF(SW, L) {TILES_FROM_1(TILE, SW, L)},
+enum { ANY_WINDOW = 0, TWO_LINES = 3 }; /* 1 and 2: windows of 3 x 3, so many pixels from one to the next */
+static depthwise_of *const DEPTHWISE[][POSITIONS] = {TABLES(NAMES_OF)};
 #undef TILE
 
-/* One line of outputs to y[to], `live` channels of it from o on; w: the weights of the first panel. */
-static void depthwise_line(const ln_depthwise *d, window_taps *t, const float *w, float *y, size_t to, uint32_t o,
-                           uint32_t live)
+/* Is what a tile gives, but for prelu, what is stored? */
+INLINE int bare(const ln_finish *f, uint32_t live)
+{
+    return f->act == LN_ACT_NONE && f->other == NULL && (FINISHING || f->slopes == NULL) && live % LANES == 0;
+}
+
+/* A line of outputs, or two where the tiles make so many, to y[to], `live` channels of it from o on; w: the weights of
+ * the first panel. */
+static void depthwise_line(const ln_depthwise *d, window_taps *t, depthwise_of *const *tile_for, const float *w, float *y,
+                           size_t to, uint32_t o, uint32_t live)
 {
     const ln_window *g = &d->g;
-    const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
-    depthwise_of *const *tile_for = DEPTHWISE[threes ? g->sw : 0];
     const ln_finish *f = &d->put.finish;
-    const int bare = f->act == LN_ACT_NONE && f->other == NULL && (FINISHING || f->slopes == NULL);
     const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
     const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
     const size_t step = d->put.y_step;
 
-    if (bare && live % LANES == 0) {
+    if (bare(f, live)) {
         const uint32_t j = larger_ones * (least + 1);
         t->slopes = f->slopes ? f->slopes + o : NULL;
         if (larger_ones) tile_for[least](t, 0, w, y + to, step, larger_ones, live);
@@ -152,9 +171,12 @@ static void depthwise_line(const ln_depthwise *d, window_taps *t, const float *w
     }
 }
 
-static void put_zeros(float *y, size_t n)
+static void put_zeros(float *y, size_t n) /* n: a multiple of LN_PANEL */
 {
-    for (size_t k = 0; k < n; k += LANES) STORE(y + k, SPLAT(0.0f));
+    for (size_t k = 0; k < n; k += LN_PANEL) {
+        UNROLL
+        for (int c = 0; c < LN_PANEL; c += LANES) STORE(y + k + c, SPLAT(0.0f));
+    }
 }
 
 /* Line `row` of the image, the first `columns` pixels of it, `live` channels from panel q on, to `to`. */
@@ -167,15 +189,19 @@ static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t 
         x += (size_t)row * (size_t)d->g.W * C + q * LN_PANEL;
         if (live == LN_PIXEL)
             for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL) {
+                vf all[LN_PIXEL / LANES]; /* all loads first: pairs of them may be one instruction */
                 UNROLL
-                for (uint32_t c = 0; c < LN_PIXEL; c += LANES) STORE(to + c, LOAD(x + c));
+                for (int c = 0; c < LN_PIXEL / LANES; c++) all[c] = LOAD(x + c * LANES);
+                UNROLL
+                for (int c = 0; c < LN_PIXEL / LANES; c++) STORE(to + c * LANES, all[c]);
             }
         else
             for (uint32_t j = 0; j < columns; j++, x += C, to += LN_PIXEL)
                 for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
         return;
     }
-    const uint32_t tiles = (columns + ROWS - 1) / ROWS, least = columns / tiles, larger_ones = columns % tiles;
+    const uint32_t most = COLUMNS > 2 ? most_rows(live) : ROWS, tiles = (columns + most - 1) / most;
+    const uint32_t least = columns / tiles, larger_ones = columns % tiles;
     const uint32_t rows = larger_ones * (least + 1);
     x += (size_t)row * p->step_i;
     some_rows(p, t, x, p->step_j, d->source_w, least + 1, larger_ones, to, 0, q, live);
@@ -191,11 +217,13 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
     const size_t line = (size_t)d->width * LN_PIXEL, left = (size_t)pad * LN_PIXEL, inner = (size_t)columns * LN_PIXEL;
     const size_t each = (size_t)(1 + n_taps) * LN_PANEL; /* weights of a panel */
     const int32_t span_down = (g->kh - 1) * g->dh + 1, all = (g->Ho - 1) * g->sh + span_down;
-    const int far = (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
+    const int far = FETCHES && (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
+    const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
+    const int twos = WINDOW_TILES == 2 && threes && g->sw == 1 && g->sh == 1 && g->dh == 1 && d->lines > 3;
     size_t span[LN_MOST_SPANS];
     tile made = {0};
     window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL, each,
-                     clamps(&d->put.finish), d->put.finish.lo, d->put.finish.hi, NULL};
+                     (size_t)g->Wo * C, clamps(&d->put.finish), d->put.finish.lo, d->put.finish.hi, NULL};
 
     if (d->source) made = tile_of(d->source, span);
     for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */
@@ -216,12 +244,14 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
             w = widened;
         }
         int32_t brought = 0; /* lines, of frame and image, that have been in the ring */
-        for (int32_t i = 0; i < g->Ho; i++) {
-            const int32_t top = i * g->sh;
+        const int two = twos && bare(&d->put.finish, live);
+        for (int32_t i = 0, made_lines; i < g->Ho; i += made_lines) {
+            made_lines = two && i + 1 < g->Ho ? 2 : 1;
+            const int32_t top = i * g->sh, bottom = top + span_down + made_lines - 1;
             const size_t to_line = (size_t)i * (size_t)g->Wo * C + q * LN_PANEL;
             for (int32_t j = 0; far && j < g->Wo; j++) /* as a tile of a product does */
                 for (uint32_t c = 0; c < live; c += LN_PANEL) FETCH(y + to_line + (size_t)j * C + c);
-            if (brought < top + span_down) { /* as many as there is room for */
+            if (brought < bottom) { /* as many as there is room for */
                 const int32_t until = all - top < (int32_t)d->lines ? all : top + (int32_t)d->lines;
                 for (int32_t l = brought > top ? brought : top; l < until; l++) {
                     float *to = ring + (uint32_t)l % d->lines * line + left;
@@ -231,8 +261,10 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
                 }
                 brought = until;
             }
-            for (int32_t u = 0; u < g->kh; u++) t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
-            depthwise_line(d, &t, w, y, to_line, q * LN_PANEL, live);
+            for (int32_t u = 0; u < g->kh + made_lines - 1; u++)
+                t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
+            depthwise_line(d, &t, DEPTHWISE[made_lines > 1 ? TWO_LINES : threes ? g->sw : ANY_WINDOW], w, y, to_line,
+                           q * LN_PANEL, live);
         }
     }
 }

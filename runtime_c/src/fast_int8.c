@@ -45,14 +45,13 @@ static void copy(int8_t *to, const int8_t *from, size_t n)
 /* n numbers from `from`, or where that is NULL of value z, to number `at` of the frame */
 static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *from, int8_t z, size_t n)
 {
-    const int product = q->product.O > 0; /* else the frame is one of plain int8 */
     int16_t *wide = q->wide ? (int16_t *)frame + at : NULL;
     int8_t *narrow = q->wide ? NULL : (int8_t *)frame + at;
-    if (from && product) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
+    if (from && !q->as_is) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
     else if (from) copy(narrow, from, n);
     else if (q->wide)
         for (size_t k = 0; k < n; k++) wide[k] = z;
-    else fill(narrow, product && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
+    else fill(narrow, !q->as_is && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
 }
 
 static const void *framed(const ln_step *s, const ln_work *work, const int8_t *x)
@@ -86,12 +85,14 @@ typedef struct shared { /* what all parts of one step see */
     const ln_step *s;
     const void *x;
     int8_t *y;
+    float *scratch; /* of the first worker */
     uint32_t parts;
 } shared;
 
-static void share(const ln_step *s, const ln_work *work, void (*part)(void *job, uint32_t index, uint32_t worker))
+static void share(const ln_step *s, const ln_work *work, const void *x, float *scratch,
+                  void (*part)(void *job, uint32_t index, uint32_t worker))
 {
-    shared all = {s, framed(s, work, place(&s->x[0], work)), place(&s->y, work), s->parts};
+    shared all = {s, x, place(&s->y, work), scratch, s->parts};
     if (work->pool && s->parts > 1) {
         work->pool->run(work->pool, s->parts, part, &all);
         return;
@@ -130,7 +131,29 @@ static void product_part(void *job, uint32_t index, uint32_t worker)
 void ln_step_int8_product(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     (void)x, (void)y;
-    share(s, work, product_part);
+    share(s, work, framed(s, work, place(&s->x[0], work)), NULL, product_part);
+}
+
+static void wino_part(void *job, uint32_t index, uint32_t worker)
+{
+    const shared *all = job;
+    const ln_wino8 *p = &all->s->int8->wino;
+    uint32_t tile = 0, tile_end = p->tiles_down * p->tiles_right, panel = 0, panel_end = panels_of(p->O);
+    if (tile_end >= 2 * LN_WINO8_BLOCK) ln_part_of(tile_end, 1, index, all->parts, &tile, &tile_end);
+    else ln_part_of(panel_end, 1, index, all->parts, &panel, &panel_end);
+    if (tile < tile_end && panel < panel_end)
+        all->s->int8->kernels->wino(p, all->s->call.w, all->x, all->y, all->scratch + worker * all->s->worker_scratch, tile,
+                                    tile_end, panel, panel_end);
+}
+
+void ln_step_int8_wino(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    const size_t aside = s->int8->aside;
+    const int8_t *image = place(&s->x[0], work);
+    int8_t *kept = (int8_t *)work->scratch;
+    (void)x, (void)y;
+    if (aside) copy(kept, image, aside);
+    share(s, work, aside ? kept : image, work->scratch + (aside + 63) / 64 * 16, wino_part);
 }
 
 static void depthwise_part(void *job, uint32_t index, uint32_t worker)
@@ -146,7 +169,7 @@ static void depthwise_part(void *job, uint32_t index, uint32_t worker)
 void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     (void)x, (void)y;
-    share(s, work, depthwise_part);
+    share(s, work, framed(s, work, place(&s->x[0], work)), NULL, depthwise_part);
 }
 
 /* ---- the others */

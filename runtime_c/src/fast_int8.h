@@ -15,9 +15,12 @@ typedef struct ln_int8_step {
     const ln_int8 *kernels;
     ln_product8 product;
     ln_depthwise8 depthwise;
+    ln_wino8 wino;
+    size_t aside;                       /* bytes of x that go to scratch first, as y lies over them; 0: none */
     size_t group_weights, group_biases; /* of products with groups: prepared numbers from one to the next */
     size_t line, slack;  /* numbers of a line of the frame, and behind the last one */
     uint32_t wide;       /* the frame's numbers are int16_t */
+    uint32_t as_is;      /* 1: the frame's numbers are those of x, else they are as products read them */
     uint32_t framed;     /* 1: x is copied into a frame, which is s->framed */
 } ln_int8_step;
 
@@ -42,6 +45,7 @@ int ln_plan_halves(const ln_call *c);
 /* The ways to run such a step. x and y are not looked at: types differ. The first is the portable operator. */
 void ln_step_int8(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_product(const ln_step *s, const ln_work *work, const float *x, float *y);
+void ln_step_int8_wino(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_add(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_maxpool(const ln_step *s, const ln_work *work, const float *x, float *y);

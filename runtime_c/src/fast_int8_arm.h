@@ -84,7 +84,38 @@ INLINE dw_sums two_products(int8x16_t a, int8x16_t b, int16_t m1, int16_t m2)
     s.part[3] = vmlal_n_s16(vmull_n_s16(vget_high_s16(a1), m1), vget_high_s16(b1), m2);
     return s;
 }
-#define TWO_PRODUCTS two_products
+#define TWO_PRODUCTS
+
+/* ln_rounded of x[i] inverse, 16 times: a NaN becomes 0 when it is converted */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const float32x4_t half = vdupq_n_f32(0.5f), most = vdupq_n_f32(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 4; i++) {
+        const float32x4_t product = vmulq_n_f32(vld1q_f32(x + 4 * i), inverse);
+        const float32x4_t t = vminq_f32(most, vmaxq_f32(vnegq_f32(most), product));
+        s.part[i] = vcvtq_s32_f32(vaddq_f32(t, vbslq_f32(vdupq_n_u32(0x80000000u), t, half)));
+    }
+    return s;
+}
+
+INLINE int32x4_t sum_of(int16x4_t a, int16x4_t b, int32_t m1, int32_t m2)
+{
+    return vmlaq_n_s32(vmulq_n_s32(vmovl_s16(a), m1), vmovl_s16(b), m2);
+}
+
+/* The same with any factors. */
+INLINE dw_sums two_large_products(int8x16_t a, int8x16_t b, int32_t m1, int32_t m2)
+{
+    const int16x8_t a0 = vmovl_s8(vget_low_s8(a)), a1 = vmovl_s8(vget_high_s8(a));
+    const int16x8_t b0 = vmovl_s8(vget_low_s8(b)), b1 = vmovl_s8(vget_high_s8(b));
+    dw_sums s;
+    s.part[0] = sum_of(vget_low_s16(a0), vget_low_s16(b0), m1, m2);
+    s.part[1] = sum_of(vget_high_s16(a0), vget_high_s16(b0), m1, m2);
+    s.part[2] = sum_of(vget_low_s16(a1), vget_low_s16(b1), m1, m2);
+    s.part[3] = sum_of(vget_high_s16(a1), vget_high_s16(b1), m1, m2);
+    return s;
+}
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)

@@ -35,43 +35,7 @@ INLINE int64_t four_at(const int16_t *p)
     return v;
 }
 
-INLINE __m256i eight_at(const void *p)
-{
-    return _mm256_loadu_si256(p);
-}
-
-typedef struct pv { /* biases and multipliers of 16 channels */
-    __m256i bias[2], scale[2];
-} pv;
-
-INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
-{
-    return (pv){{eight_at(bias), eight_at(bias + 32)}, {eight_at(scale), eight_at(scale + 32)}};
-}
-
-INLINE __m256i requant(__m256i a, __m256i m)
-{
-    const __m256i half = _mm256_set1_epi64x(1 << 30);
-    const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(a, m), half);
-    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(m, 32)), half);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xAA);
-}
-
-INLINE void store_held(__m256i a, __m256i b, ln_quantum q, int8_t *y)
-{
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
-    __m128i r = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    r = _mm_min_epi8(_mm_max_epi8(r, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
-    _mm_storeu_si128((__m128i *)(void *)y, r);
-}
-
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
-INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
-{
-    const __m256i z = _mm256_set1_epi32(q.z);
-    store_held(_mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s), p->bias[0]), p->scale[0]), z),
-               _mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s + 8), p->bias[1]), p->scale[1]), z), q, y);
-}
+#include "fast_int8_ymm.h"
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
 typedef struct dw_pair {
@@ -121,8 +85,45 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{_mm256_set1_epi32(two), _mm256_set1_epi32(two)}};
 }
 
+/* ln_rounded of x[i] inverse, 16 times */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f), half = _mm256_set1_ps(0.5f), most = _mm256_set1_ps(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 2; i++) {
+        const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse));
+        const __m256 t = _mm256_min_ps(most, _mm256_max_ps(_mm256_set1_ps(-512.0f), product));
+        const __m256 moved = _mm256_add_ps(t, _mm256_or_ps(_mm256_and_ps(t, sign), half));
+        s.part[i] = _mm256_cvttps_epi32(_mm256_and_ps(moved, _mm256_cmp_ps(t, t, _CMP_ORD_Q)));
+    }
+    return s;
+}
+
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    return (dw_sums){{_mm256_slli_epi32(s.part[0], 7), _mm256_slli_epi32(s.part[1], 7)}};
+}
+
+INLINE int32_t two_at(const int16_t *p)
+{
+    int32_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+#define PRODUCTS 24
+#define WINO_PRODUCTS 24
+#define WIDE 16
+#define WIDE_LOAD(p) _mm256_cvtepi8_epi16(pixel(p))
+#define SUMS 8
+#define WINO_MOST 6
+#define WINO_TILES(T) T(2) T(4) T(6)
+#define PAIR(p) _mm256_set1_epi32(two_at(p))
+#define ADD_PAIRS(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))
+
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()
+#define SHARED /* with AVX-VNNI */
 #define INT8 ln_int8_avx2
 #define INT8_NAME "avx2"
 #include "fast_int8_kernels.h"

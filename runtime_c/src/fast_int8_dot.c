@@ -36,6 +36,7 @@ INLINE int32_t word_at(const int8_t *p)
     return v;
 }
 
+#define PRODUCTS 32
 #define INT8 ln_int8_dot
 #define INT8_NAME "dot"
 #include "fast_int8_kernels.h"

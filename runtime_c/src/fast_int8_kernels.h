@@ -11,8 +11,12 @@
  *     byte                 what x and weights are in memory: int8_t or int16_t
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
- *     put16, put_vector    sums of 16 channels, in memory or in one vector, to bytes
- *     dw_pair, dw_sums ... of the depthwise kernel, see there
+ *     PRODUCTS             of bytes that are added in a cycle, about
+ *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
+ *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
+ *     SHARED               how those functions are declared that another set takes; static where not defined
+ *     PRODUCTS_ONLY        defined where all but the products are another set's
  *
  * Sums are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_INT8_KERNELS_H
@@ -38,8 +42,21 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
 {
     va s[MOST_ROWS * 4];
 
+#if OUTS == 16
+    pv of[4];
+    if (sums == NULL) {
+        UNROLL
+        for (int j = 0; j < V; j++) {
+            const uint8_t *from = put + j * p->stored;
+            of[j] = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < R * V; i++) s[i] = sums ? ZERO : of[i % V].bias;
+#else
     UNROLL
     for (int i = 0; i < R * V; i++) s[i] = ZERO;
+#endif
     for (const size_t *span = t->span; span != t->span_end; span++) {
         const size_t end = *span + t->n;
         size_t k = *span;
@@ -66,19 +83,18 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
     }
 #if OUTS == 16
     if (sums == NULL) {
-        UNROLL
-        for (int j = 0; j < V; j++, y += LN_PANEL) {
-            const uint8_t *from = put + j * p->stored;
-            const pv first = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
-            if (p->pool && R % 4 == 0) {
+        if (p->pool && R % 4 == 0) {
+            UNROLL
+            for (int m = 0; m + 3 < R; m += 4) {
                 UNROLL
-                for (int m = 0; m + 3 < R; m += 4)
-                    put_vector(most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
-                                       most_of(s[(m + 2) * V + j], s[(m + 3) * V + j])), &first, p->q, y + m / 4 * p->y_step);
-            } else {
-                UNROLL
-                for (int m = 0; m < R; m++) put_vector(s[m * V + j], &first, p->q, y + m * p->y_step);
+                for (int j = 0; j < V; j++)
+                    s[m * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                           most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
+                put_vectors(s + m * V, of, p->q, y + m / 4 * p->y_step, V);
             }
+        } else {
+            UNROLL
+            for (int m = 0; m < R; m++) put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
         }
         return;
     }
@@ -141,6 +157,15 @@ typedef int32_t v16i __attribute__((vector_size(64)));
 #define PUT(p, v) __builtin_memcpy(p, &(v), sizeof(v))
 #define LARGER(v, a) v = ((v) & ((v) > (a))) | ((a) & ~((v) > (a)))
 
+INLINE void larger16(int32_t *s, const int32_t *other)
+{
+    v16i most, next;
+    GET(most, s);
+    GET(next, other);
+    LARGER(most, next);
+    PUT(s, most);
+}
+
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -157,13 +182,7 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
     for (uint32_t m = 0; m < rows; y += p->y_step) {
         int32_t *s = sums + m * step;
         if (p->pool) {
-            v16i most, next;
-            GET(most, s);
-            for (uint32_t k = 1; k < 4; k++) {
-                GET(next, s + k * step);
-                LARGER(most, next);
-            }
-            PUT(s, most);
+            for (uint32_t k = 1; k < 4; k++) larger16(s, s + k * step);
             m += 3;
         }
         m++;
@@ -232,144 +251,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     }
 }
 
-/* ---- depthwise: taps go in pairs, whose bytes stand side by side, so that one instruction multiplies and adds both */
-
-/* The weights of each pair of taps; behind the last one come zeros. */
-static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair *pairs)
-{
-    for (uint32_t t = 0; t < taps; t += 2, w += 2 * (size_t)width) {
-        int8_t row[2][LN_PANEL] = {{0}};
-        __builtin_memcpy(row[0], w, width);
-        if (t + 1 < taps) __builtin_memcpy(row[1], w + width, width);
-        pairs[t / 2] = dw_side_by_side(pixel(row[0]), pixel(row[1]));
-    }
-}
-
-INLINE void dw_put(const ln_depthwise8 *d, dw_sums s, const pv *first, int8_t *y, uint32_t live)
-{
-    int32_t sums[LN_PANEL];
-    int8_t kept[LN_PANEL];
-    dw_store(sums, s);
-    put16(sums, first, d->q, live == LN_PANEL ? y : kept);
-    if (live < LN_PANEL)
-        for (uint32_t c = 0; c < live; c++) y[c] = kept[c];
-}
-
-static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y, uint32_t live)
-{
-    for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
-        dw_sums s = DW_ZERO;
-        uint32_t t = 0;
-        for (; t + 1 < d->taps; t += 2)
-            s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), pixel(at + d->tap[t + 1])), w[t / 2]);
-        if (t < d->taps) s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), DW_NONE), w[t / 2]);
-        dw_put(d, s, first, y, live);
-    }
-}
-
-/* 3 x 3, stride 1: the pairs are of one column, the first and second tap, and the third and none; each pair of pixels is
- * made once for the three positions that see it. w: pairs of column 0, 1, 2. */
-static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y,
-                        uint32_t live)
-{
-    const size_t down = d->tap[3], right = d->tap[1];
-#define DW_COLUMN(p)                                                             \
-    dw_side_by_side(pixel(p), pixel((p) + down)), dw_side_by_side(pixel((p) + 2 * down), DW_NONE)
-    dw_pair column[6] = {DW_COLUMN(at), DW_COLUMN(at + right)};
-    for (uint32_t j = 0; j < d->Wo; j++, at += right, y += d->C) {
-        const dw_pair next[2] = {DW_COLUMN(at + 2 * right)};
-        dw_sums s = dw_dot(DW_ZERO, column[0], w[0]);
-        s = dw_dot(s, column[1], w[1]);
-        s = dw_dot(s, column[2], w[2]);
-        s = dw_dot(s, column[3], w[3]);
-        s = dw_dot(s, next[0], w[4]);
-        s = dw_dot(s, next[1], w[5]);
-        dw_put(d, s, first, y, live);
-        column[0] = column[2];
-        column[1] = column[3];
-        column[2] = next[0];
-        column[3] = next[1];
-    }
-#undef DW_COLUMN
-}
-
-static void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
-                       uint32_t row_end, uint32_t panel, uint32_t panel_end)
-{
-    const int by_columns = d->taps == 9 && d->step_j == d->C && d->tap[1] == d->C && d->tap[3] != 3 * (size_t)d->C
-                        && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
-    for (uint32_t q = panel; q < panel_end; q++) {
-        const uint32_t o = q * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
-        const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);
-        const pv first = put_load(wq, wq + 4 * (size_t)width);
-        dw_pair pairs[LN_BYTE_TAPS / 2];
-        wq += 8 * (size_t)width;
-        if (by_columns) {
-            for (uint32_t v = 0; v < 3; v++) {
-                int8_t row_of[3][LN_PANEL] = {{0}};
-                for (uint32_t u = 0; u < 3; u++) __builtin_memcpy(row_of[u], wq + (3 * u + v) * (size_t)width, width);
-                pairs[2 * v] = dw_side_by_side(pixel(row_of[0]), pixel(row_of[1]));
-                pairs[2 * v + 1] = dw_side_by_side(pixel(row_of[2]), DW_NONE);
-            }
-        } else {
-            dw_weights(wq, width, d->taps, pairs);
-        }
-        for (uint32_t i = row; i < row_end; i++)
-            (by_columns ? dw_line_3x3 : dw_line)(d, x + i * d->step_i + o, pairs, &first, y + (size_t)i * d->Wo * d->C + o,
-                                                 live);
-    }
-}
-
-/* ---- the rest */
-
-#ifndef TWO_PRODUCTS
-INLINE dw_sums two_products(DW_PIXEL a, DW_PIXEL b, int16_t m1, int16_t m2)
-{
-    const dw_pair m = dw_twice((int32_t)((uint32_t)(uint16_t)m2 << 16 | (uint16_t)m1));
-    return dw_dot(DW_ZERO, dw_side_by_side(a, b), m);
-}
-#endif
-
-/* Factors of 16 bits, as the exporter's are, have vectors. */
-static void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
-                 ln_quantum q)
-{
-    const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
-    size_t i = 0;
-    for (; small && i + 16 <= n; i += 16)
-        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
-    for (; i < n; i++) {
-        const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
-        y[i] = (int8_t)(v < q.lo ? q.lo : v > q.hi ? q.hi : v);
-    }
-}
-
-static void most8(const int8_t *x, int8_t *y, size_t n)
-{
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        v16b v, next;
-        GET(v, y + i);
-        GET(next, x + i);
-        LARGER(v, next);
-        PUT(y + i, v);
-    }
-    for (; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
-}
-
-static void sum8(const int8_t *x, int32_t *sum, size_t n)
-{
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        v16i s;
-        v16b next;
-        GET(s, sum + i);
-        GET(next, x + i);
-        s += __builtin_convertvector(next, v16i);
-        PUT(sum + i, s);
-    }
-    for (; i < n; i++) sum[i] += x[i];
-}
+/* ---- the frame */
 
 static void copy8(const int8_t *x, void *y, size_t n)
 {
@@ -399,6 +281,25 @@ static void copy8(const int8_t *x, void *y, size_t n)
 #endif
 }
 
-const ln_int8 INT8 = {INT8_NAME, LIFTS, WIDENS, product8, depthwise8, add8, most8, sum8, copy8};
+#ifndef SHARED
+#define SHARED static
+#endif
+#ifndef PRODUCTS_ONLY
+#include "fast_int8_others.h"
+#ifdef WINO_TILES
+#include "fast_int8_winograd.h"
+#else
+#define wino8 NULL
+#define WINO_PAIRS 0
+#define WINO_PRODUCTS 0
+#endif
+#endif
+
+#ifndef DEPTHWISE_LIFTS
+#define DEPTHWISE_LIFTS 0
+#endif
+
+const ln_int8 INT8 = {INT8_NAME, LIFTS, DEPTHWISE_LIFTS, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
+                      add8, most8, enter8, sum8, copy8};
 
 #endif

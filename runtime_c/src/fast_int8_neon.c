@@ -37,6 +37,45 @@ INLINE int32_t word_at(const int8_t *p)
     return v;
 }
 
+#define PRODUCTS 10
+#define WINO_PRODUCTS 8
+#define WIDE 8
+#define WIDE_LOAD(p) vmovl_s8(vld1_s8(p))
+#define SUMS 4
+#if defined(__aarch64__)
+#define WINO_MOST 4
+#define WINO_TILES(T) T(1) T(4)
+#else
+#define WINO_MOST 2
+#define WINO_TILES(T) T(2)
+#endif
+#define STEP_CHANNELS 4
+
+/* Of one channel, whose 16 weights are at w, lane c of each row's inputs. */
+#define ADD_LANE(c)                                                                                             \
+    do {                                                                                                        \
+        const int16x8_t low = vld1q_s16(w + 16 * (c)), high = vld1q_s16(w + 16 * (c) + 8);                      \
+        UNROLL                                                                                                  \
+        for (int m = 0; m < R; m++) {                                                                           \
+            s[4 * m] = vmlal_lane_s16(s[4 * m], vget_low_s16(low), a[m], c);                                    \
+            s[4 * m + 1] = vmlal_lane_s16(s[4 * m + 1], vget_high_s16(low), a[m], c);                           \
+            s[4 * m + 2] = vmlal_lane_s16(s[4 * m + 2], vget_low_s16(high), a[m], c);                           \
+            s[4 * m + 3] = vmlal_lane_s16(s[4 * m + 3], vget_high_s16(high), a[m], c);                          \
+        }                                                                                                       \
+    } while (0)
+
+/* R rows, 16 numbers apart: four channels' products are added to their sums. */
+INLINE void step_sums(int32x4_t *s, const int16_t *w, const int16_t *x, const int R)
+{
+    int16x4_t a[WINO_MOST];
+    UNROLL
+    for (int m = 0; m < R; m++) a[m] = vld1_s16(x + 16 * m);
+    ADD_LANE(0);
+    ADD_LANE(1);
+    ADD_LANE(2);
+    ADD_LANE(3);
+}
+
 #define INT8 ln_int8_neon
 #define INT8_NAME "neon"
 #include "fast_int8_kernels.h"

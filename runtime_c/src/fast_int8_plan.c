@@ -10,6 +10,15 @@ static int has_vnni(void) /* AVX-512 is there: besides BW, DQ, VL and VNNI */
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & DQ) && (b & BW) && (b >> 31) && (c & VNNI);
 }
+
+static int has_avx_vnni(void) /* AVX2 is there */
+{
+    unsigned a, b, c, d;
+#if defined(LN_EVEX_VNNI)
+    return has_vnni();
+#endif
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
@@ -24,6 +33,9 @@ const ln_int8 *ln_int8_for(const ln_kernels *kernels)
 #if defined(__x86_64__) && defined(__GNUC__)
     if (kernels == &ln_kernels_sse2) return &ln_int8_sse2;
     if (kernels == &ln_kernels_avx512 && has_vnni()) return &ln_int8_vnni;
+#if defined(LN_AVX_VNNI)
+    if (has_avx_vnni()) return &ln_int8_avxvnni;
+#endif
     return &ln_int8_avx2;
 #elif defined(__ARM_NEON) && defined(__GNUC__)
     (void)kernels;
@@ -110,6 +122,51 @@ static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->run = ln_step_int8_product;
 }
 
+/* Estimated cycles of the direct sum, and of Winograd's algorithm. To transform costs as much as some products for each value
+ * of each point; 36 points have as many weights of 16 bits, which each block of tiles reads anew, from the third cache where
+ * they are too many. */
+enum { TRANSFORM = 8, THIRD_BYTES = 16 };
+
+static uint64_t direct_cycles(const ln_step *s, const ln_int8_step *q)
+{
+    const ln_product8 *p = &q->product;
+    const uint64_t products = (uint64_t)s->rows * s->groups * p->O * p->n_u * p->n_v * p->n;
+    return products / (q->kernels ? q->kernels->products : 1);
+}
+
+static uint64_t wino_cycles(const ln_int8 *kernels, const ln_wino8 *w)
+{
+    const uint64_t tiles = (uint64_t)w->tiles_down * w->tiles_right, weights = (uint64_t)w->C * w->O;
+    const uint64_t computing = LN_WINO8_POINTS * tiles * (weights + TRANSFORM * (uint64_t)(w->C + w->O)) / kernels->wino_products;
+    const uint64_t bytes = LN_WINO8_POINTS * sizeof(int16_t) * weights;
+    const uint64_t reading = bytes < LN_SECOND_CACHE ? 0 : (tiles + LN_WINO8_BLOCK - 1) / LN_WINO8_BLOCK * bytes / THIRD_BYTES;
+    return computing > reading ? computing + reading / 4 : reading + computing / 4;
+}
+
+static uint64_t wino_scratch(const ln_builder *b, const ln_wino8 *w) /* bytes of all workers */
+{
+    return (uint64_t)((ln_wino8_scratch(w) + 63) / 64 * 64) * (b->pool ? b->pool->threads : 1);
+}
+
+/* The convolution, which is planned as a direct sum, by Winograd's algorithm if that is thought to be faster. */
+static void plan_wino(ln_builder *b, ln_step *s, ln_int8_step *q, const ln_window *g)
+{
+    ln_wino8 *w = &q->wino;
+    *w = (ln_wino8){g->H, g->W, g->Ho, g->Wo, g->top, g->left, s->call.in[0].zero_point, (uint32_t)g->C, q->product.O,
+                    ((uint32_t)g->Ho + 3) / 4, ((uint32_t)g->Wo + 3) / 4, 0, q->product.stored, NULL, q->product.q};
+    const uint64_t cycles = wino_cycles(q->kernels, w), scratch = wino_scratch(b, w);
+    if (b->choice == LN_CHOOSE ? cycles >= direct_cycles(s, q) : b->choice != LN_WINOGRAD_4) return;
+    if (scratch > UINT32_MAX / 4) return; /* more than a run should ask for */
+    q->framed = 0;
+    s->cycles = cycles;
+    s->scratch_bytes = scratch;
+    s->worker_scratch = (ln_wino8_scratch(w) + 63) / 64 * 16;
+    s->run = ln_step_int8_wino;
+    int16_t *weights = ln_plan_take(b, LN_WINO8_POINTS * sizeof(int16_t) * (uint64_t)ln_wino8_weights_step(w));
+    if (weights) ln_wino8_prepare(w, q->kernels->pairs, s->call.w, weights);
+    w->weights = weights;
+}
+
 static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
 {
     ln_conv2d_attrs a;
@@ -144,6 +201,8 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->group_x = C;
     s->group_y = O;
     s->group_w = (size_t)ln_panels_bytes(O, K, LN_I8);
+    if (q->kernels->wino && g.C <= LN_WINO8_CHANNELS && ln_plan_wino_suits(&g, O, a.groups)) plan_wino(b, s, q, &g);
+    if (s->run == ln_step_int8_wino) return;
     prepare_weights(b, s, q, taken);
     s->run = ln_step_int8_product;
 }
@@ -155,11 +214,13 @@ static void plan_depthwise(ln_step *s, ln_int8_step *q)
     const ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
-    const int copied = g.top > 0 || g.left > 0 || down > g.H || right > g.W || g.C % LN_PANEL;
+    const int edges = g.top > 0 || g.left > 0 || down > g.H || right > g.W;
+    const int copied = edges || g.C % LN_PANEL || q->kernels->depthwise_lifts;
     const size_t C = (size_t)g.C, line = (size_t)(copied ? right : g.W) * C;
     ln_depthwise8 *d = &q->depthwise;
 
     if (g.kh * g.kw > LN_BYTE_TAPS || (copied && !frame(s, q, &g, down, right, 0, LN_PANEL))) return;
+    q->as_is = !q->kernels->depthwise_lifts;
     d->C = (uint32_t)g.C;
     d->Ho = (uint32_t)g.Ho;
     d->Wo = (uint32_t)g.Wo;
@@ -181,7 +242,7 @@ static void plan_maxpool(ln_step *s)
     s->run = ln_step_int8_maxpool;
 }
 
-enum { PRODUCTS_A_CYCLE = 32, OTHERS_A_CYCLE = 8 }; /* a rough guess, for all sets */
+enum { OTHERS_A_CYCLE = 8 }; /* a rough guess, for all sets */
 
 void ln_plan_int8(ln_builder *b, ln_step *s)
 {
@@ -205,10 +266,11 @@ void ln_plan_int8(ln_builder *b, ln_step *s)
         }
     }
     s->int8 = q == &counted ? NULL : q;
-    s->algorithm = s->run == ln_step_int8 ? "portable" : s->run == ln_step_int8_product ? "product" : "vectors";
-    if (s->run == ln_step_int8_product)
-        s->cycles = (uint64_t)s->rows * s->groups * q->product.O * q->product.n_u * q->product.n_v * q->product.n
-                  / PRODUCTS_A_CYCLE;
+    s->algorithm = s->run == ln_step_int8           ? "portable"
+                 : s->run == ln_step_int8_product ? "product"
+                 : s->run == ln_step_int8_wino    ? "winograd 4x4"
+                                                  : "vectors";
+    if (s->run == ln_step_int8_product) s->cycles = direct_cycles(s, q);
     if (s->run == ln_step_int8_depthwise) s->cycles = (uint64_t)s->call.out.elements * q->depthwise.taps / OTHERS_A_CYCLE;
     s->parts = ln_plan_parts(b, s);
 }
@@ -219,24 +281,30 @@ void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_ste
     ln_call next;
 
     *s = (ln_step){0};
-    if (alone->run != ln_step_int8_product || alone->call.op.id != LN_OP_CONV2D || i + 1 >= b->m->op_count) return;
+    const int wino = alone->run == ln_step_int8_wino;
+    if ((alone->run != ln_step_int8_product && !wino) || alone->call.op.id != LN_OP_CONV2D || i + 1 >= b->m->op_count) return;
     ln_load_call(b->m, i + 1, &next);
     if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != alone->call.op.output || !ln_plan_halves(&next)) return;
     if (alone->call.out.is_output || alone->call.out.last != i + 1) return;
     const ln_place y = ln_plan_place(b->m, next.op.output);
+    const int over = ln_plan_overlap(&y, (next.out.bytes + 3) / 4, &alone->x[0], (alone->call.in[0].bytes + 3) / 4);
     q = ln_plan_take(b, sizeof *q);
     if (q == NULL) q = &counted;
     if (alone->int8) {
         *q = *alone->int8;
-        if (!q->framed && ln_plan_overlap(&y, (next.out.bytes + 3) / 4, &alone->x[0], (alone->call.in[0].bytes + 3) / 4))
-            return;
+        if (!wino && !q->framed && over) return;
         q->product.pool = 1;
         q->product.Wo /= 2;
+        q->wino.pool = 1;
+        q->wino.tiles_down = ((uint32_t)q->wino.Ho / 2 + 1) / 2;
+        q->wino.tiles_right = ((uint32_t)q->wino.Wo / 2 + 1) / 2;
+        q->aside = wino && over ? alone->call.in[0].bytes : 0;
     }
     *s = *alone;
+    if (wino && over) s->scratch_bytes += (alone->call.in[0].bytes + 63) & ~(uint64_t)63;
     s->int8 = q == &counted ? NULL : q;
     s->y = y;
     s->count = 2;
     s->rows = next.out.dims[0] * next.out.dims[1] * 4;
-    s->algorithm = "product, pooled";
+    s->algorithm = wino ? "winograd 4x4, pooled" : "product, pooled";
 }

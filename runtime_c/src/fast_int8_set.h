@@ -3,7 +3,7 @@
 #ifndef LN_FAST_INT8_SET_H
 #define LN_FAST_INT8_SET_H
 
-#include "ln_internal.h"
+#include "ln_int8.h"
 #include "ln_panels.h"
 #include "ln_shapes.h"
 
@@ -16,9 +16,17 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#define LN_AVX_VNNI /* the compiler knows it */
+#endif
+
 enum {
     LN_BYTE_SPANS = 256, /* of a row */
-    LN_BYTE_TAPS = 64    /* of a depthwise convolution */
+    LN_BYTE_TAPS = 64,   /* of a depthwise convolution */
+    LN_WINO8_POINTS = 36,    /* of a tile of Winograd's algorithm */
+    LN_WINO8_BLOCK = 16,     /* tiles that are worked on together */
+    LN_WINO8_CHUNK = 16,     /* channels of a tile that lie together, behind them those of the block's next tile */
+    LN_WINO8_CHANNELS = 224  /* most inputs: of more, sums might not be found again in 32 bits (fast_int8_winograd.h) */
 };
 
 /* How a sum becomes a byte: clamp(z + requant(sum, multiplier), lo, hi). */
@@ -50,28 +58,75 @@ typedef struct ln_depthwise8 {
     ln_quantum q;
 } ln_depthwise8;
 
+/* A 3 x 3 convolution of stride 1 by Winograd's algorithm F(4 x 4, 3 x 3). */
+typedef struct ln_wino8 {
+    int32_t H, W, Ho, Wo, top, left, zero; /* zero: what is outside the image */
+    uint32_t C, O;           /* multiples of 16; C <= LN_WINO8_CHANNELS */
+    uint32_t tiles_down, tiles_right;
+    uint32_t pool;           /* 1: the largest of each 2 x 2 outputs is stored */
+    size_t stored;           /* bytes of a stored panel of 16 */
+    const int16_t *weights;  /* [point][panel of 16][C][16], or with ln_int8.pairs [C / 2][16][2] */
+    ln_quantum q;
+} ln_wino8;
+
+/* Numbers from one point to the next, of weights, transformed inputs and sums, and from one tile's sums to the next's. A bit
+ * more than they need: sizes are mostly powers of two, and the same number of all points would be in one set of the cache. */
+static inline size_t ln_wino8_weights_step(const ln_wino8 *p)
+{
+    return (size_t)p->C * p->O + 2 * LN_PANEL;
+}
+
+static inline size_t ln_wino8_in_step(const ln_wino8 *p)
+{
+    return (size_t)LN_WINO8_BLOCK * p->C + 2 * LN_PANEL;
+}
+
+static inline size_t ln_wino8_out_row(const ln_wino8 *p)
+{
+    return (size_t)p->O + LN_PANEL;
+}
+
+static inline size_t ln_wino8_out_step(const ln_wino8 *p)
+{
+    return LN_WINO8_BLOCK * ln_wino8_out_row(p) + LN_PANEL;
+}
+
+static inline size_t ln_wino8_scratch(const ln_wino8 *p) /* bytes, a multiple of 16 */
+{
+    return LN_WINO8_POINTS * (sizeof(int16_t) * ln_wino8_in_step(p) + sizeof(int32_t) * ln_wino8_out_step(p)) + p->C;
+}
+
 typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
+    uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
     uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
+    uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
+    uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
     void (*product)(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                     uint32_t panel, uint32_t panel_end);
     /* rows [row, row_end) of positions, channels of the panels [panel, panel_end) */
     void (*depthwise)(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
                       uint32_t row_end, uint32_t panel, uint32_t panel_end);
+    /* tiles [tile, tile_end), channels of the panels [panel, panel_end); w: the stored panels, scratch: ln_wino8_scratch
+     * bytes; NULL: there is none */
+    void (*wino)(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void *scratch, uint32_t tile,
+                 uint32_t tile_end, uint32_t panel, uint32_t panel_end);
     /* y[i] = clamp(z + ((a[i] m1 + b[i] m2 + c) >> shift), lo, hi) */
     void (*add)(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
                 ln_quantum q);
     /* y[i] = max(y[i], x[i]) */
     void (*most)(const int8_t *x, int8_t *y, size_t n);
+    /* as ln_fast.enter */
+    void (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
     /* sum[i] += x[i] */
     void (*sum)(const int8_t *x, int32_t *sum, size_t n);
     /* x as products read it */
     void (*copy)(const int8_t *x, void *y, size_t n);
 } ln_int8;
 
-extern const ln_int8 ln_int8_sse2, ln_int8_avx2, ln_int8_vnni, ln_int8_neon, ln_int8_dot, ln_int8_wasm;
+extern const ln_int8 ln_int8_sse2, ln_int8_avx2, ln_int8_avxvnni, ln_int8_vnni, ln_int8_neon, ln_int8_dot, ln_int8_wasm;
 
 /* What ln_product8 points to where stored weights do not serve: for spans of `taken` numbers which are rounded up to
  * multiples of 4, and for kernels that lift or widen x. Bytes of weights and biases, 0 where the stored ones do; w: the
@@ -80,5 +135,8 @@ size_t ln_product8_weights(const ln_int8 *kernels, const ln_product8 *p, uint32_
 size_t ln_product8_biases(const ln_int8 *kernels, const ln_product8 *p);
 void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken, const uint8_t *w, void *weights,
                          int32_t *bias);
+
+/* Winograd's weights of p to `weights`, LN_WINO8_POINTS * ln_wino8_weights_step(p) numbers; w: the stored panels. */
+void ln_wino8_prepare(const ln_wino8 *p, uint32_t pairs, const uint8_t *w, int16_t *weights);
 
 #endif

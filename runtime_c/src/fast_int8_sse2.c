@@ -131,6 +131,29 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{v, v, v, v}};
 }
 
+/* ln_rounded of x[i] inverse, 16 times */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const __m128 sign = _mm_set1_ps(-0.0f), half = _mm_set1_ps(0.5f), most = _mm_set1_ps(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 4; i++) {
+        const __m128 product = _mm_mul_ps(_mm_loadu_ps(x + 4 * i), _mm_set1_ps(inverse));
+        const __m128 t = _mm_min_ps(most, _mm_max_ps(_mm_set1_ps(-512.0f), product));
+        const __m128 moved = _mm_add_ps(t, _mm_or_ps(_mm_and_ps(t, sign), half));
+        s.part[i] = _mm_cvttps_epi32(_mm_and_ps(moved, _mm_cmpord_ps(t, t)));
+    }
+    return s;
+}
+
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    UNROLL
+    for (int i = 0; i < 4; i++) s.part[i] = _mm_slli_epi32(s.part[i], 7);
+    return s;
+}
+
+#define PRODUCTS 8
+
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()
 #define INT8 ln_int8_sse2

@@ -110,6 +110,26 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{v, v, v, v}};
 }
 
+/* ln_rounded of x[i] inverse, 16 times: a NaN becomes 0 when it is converted */
+INLINE dw_sums dw_rounded(const float *x, float inverse)
+{
+    const v128_t sign = wasm_f32x4_splat(-0.0f), half = wasm_f32x4_splat(0.5f), most = wasm_f32x4_splat(512.0f);
+    dw_sums s;
+    for (int i = 0; i < 4; i++) {
+        const v128_t product = wasm_f32x4_mul(wasm_v128_load(x + 4 * i), wasm_f32x4_splat(inverse));
+        const v128_t t = wasm_f32x4_min(most, wasm_f32x4_max(wasm_f32x4_neg(most), product));
+        s.part[i] = wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_add(t, wasm_v128_or(wasm_v128_and(t, sign), half)));
+    }
+    return s;
+}
+
+INLINE dw_sums dw_times128(dw_sums s)
+{
+    for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_shl(s.part[i], 7);
+    return s;
+}
+
+#define PRODUCTS 8
 #define DW_PIXEL v128_t
 #define DW_NONE ZERO
 #define INT8 ln_int8_wasm

@@ -1,5 +1,5 @@
-/* Weights of int8 products in the form that some kernels need: with spans rounded up, as 16-bit numbers, or with biases that
- * make up for x + 128. */
+/* Weights of int8 products in the form that some kernels need: with spans rounded up, as 16-bit numbers, with biases that
+ * make up for x + 128, or for Winograd's algorithm. */
 #include "fast_int8_set.h"
 
 static uint32_t width_of(const ln_product8 *p, uint32_t o)
@@ -43,5 +43,41 @@ void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t 
             bias[o + j] = j < width ? (int32_t)(ln_u32(w + 4 * j) - 128 * sum) : 0;
         }
         w += (size_t)width * (8 + ((K + 3) & ~3u));
+    }
+}
+
+/* Points of three values: t = 24 G g, the last one halved (fast_int8_winograd.h). */
+static void weights_to_points8(const int32_t *g, int32_t *t)
+{
+    const int32_t ends = g[0] + g[2], middle = g[1];
+    t[0] = 6 * g[0];
+    t[1] = -4 * (ends + middle);
+    t[2] = -4 * (ends - middle);
+    t[3] = g[0] + 4 * g[2] + 2 * middle;
+    t[4] = g[0] + 4 * g[2] - 2 * middle;
+    t[5] = 12 * g[2];
+}
+
+void ln_wino8_prepare(const ln_wino8 *p, uint32_t pairs, const uint8_t *w, int16_t *weights)
+{
+    const size_t step = ln_wino8_weights_step(p);
+    for (uint32_t panel = 0; panel < p->O / LN_PANEL; panel++) {
+        const int8_t *stored = (const int8_t *)w + panel * p->stored + 8 * LN_PANEL; /* [row][column][C / 4][16][4] */
+        int16_t *first = weights + (size_t)panel * p->C * LN_PANEL;
+        for (uint32_t c = 0; c < p->C; c++)
+            for (uint32_t j = 0; j < LN_PANEL; j++) {
+                int32_t h[6][3], g[3], t[6];
+                const int8_t *at = stored + (size_t)(c / 4) * 4 * LN_PANEL + 4 * j + c % 4;
+                int16_t *to = first + (pairs ? c / 2 * 2 * LN_PANEL + 2 * j + c % 2 : c * LN_PANEL + j);
+                for (uint32_t v = 0; v < 3; v++) {
+                    for (uint32_t u = 0; u < 3; u++) g[u] = at[(size_t)(3 * u + v) * p->C * LN_PANEL];
+                    weights_to_points8(g, t);
+                    for (uint32_t u = 0; u < 6; u++) h[u][v] = t[u];
+                }
+                for (uint32_t u = 0; u < 6; u++) {
+                    weights_to_points8(h[u], t);
+                    for (uint32_t v = 0; v < 6; v++, to += step) *to = (int16_t)t[v];
+                }
+            }
     }
 }

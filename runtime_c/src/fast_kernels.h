@@ -10,16 +10,17 @@
  *     LOAD_FIRST(p,n), STORE_FIRST(p,v,n)   the first n lanes only, n < LANES; not defined where a loop does it
  *     PRELU(v,slope)       v where it is above 0, else v * slope; where not defined, several instructions do it
  *     BY_LANE              defined where a multiply-add takes one factor from a lane: rows are then read by vectors
- *     FETCH(p)             a hint that p will be read soon; may be nothing
+ *     FETCH(p)             a hint that p will be read soon; not defined: none
  *     COLUMNS              vectors of the register tile side by side: of one panel, or of some panels
- *     ROWS, NARROW_ROWS    rows of the register tile, and of that of one vector
+ *     ROWS, PAIR_ROWS, NARROW_ROWS   rows of the register tile, of that of two vectors where COLUMNS is more, of that of one
  *     HALVES               1: products take halves as weights; 0: the plan widens them, or where TAKES_HALVES is defined
  *                          as 1, the products of KERNELS_NARROW take them
  *     POSITIONS            outputs of a depthwise convolution side by side, 8 where not defined
  *     UNROLL_LONG, HEAVY   where a byte of code counts: nothing before loops over more vectors than there are
  *                          registers, and `static` before long functions, which elsewhere are unrolled and inlined
  *     FINISHING            1: the tile of COLUMNS does prelu and the sum with another tensor; 0: put_rows does
- *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions
+ *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions; 2: and
+ *                          such as make two lines at once
  *
  * Accumulators are arrays with fixed indices: every loop over them is unrolled, so that they are registers. */
 #ifndef LN_FAST_KERNELS_H
@@ -43,6 +44,7 @@
 enum {
     PANEL_VECTORS = LN_PANEL / LANES,
     TILE_PANELS = COLUMNS > PANEL_VECTORS ? COLUMNS / PANEL_VECTORS : 1, /* of a register tile */
+    VECTOR_PANELS = LANES == 16 ? 8 : 1, /* of one row at once: memory is read faster in several places than in one */
     CLAMP_LOW = 1,
     CLAMP_HIGH = 2,
     FETCH_AHEAD = 4096 /* bytes: weights come from far away at twice the rate than without hints */
@@ -61,9 +63,24 @@ typedef struct tile { /* what a register tile is told */
     float sum_lo, sum_hi;
 } tile;
 
+#ifdef FETCH
+#define FETCHES 1
+#else
+#define FETCHES 0
+#define FETCH(p) (void)(p)
+#endif
+#ifndef PAIR_ROWS
+#define PAIR_ROWS ROWS
+#define PAIR_TILES TILES
+#endif
+
 #include "fast_math.h"
 
 #include "fast_finish.h"
+
+#ifdef BY_LANE
+static const float NO_BIAS[LN_PANEL];
+#endif
 
 #define WEIGHT float
 #define NAMED(name) name##_f32

@@ -11,8 +11,10 @@
 #define BY_LANE
 #define COLUMNS 4 /* 32 registers: 20 sums, a vector of each row, and of a panel's weights */
 #define ROWS 5
-#define WINDOW_TILES 1
+#define PAIR_ROWS 8
+#define WINDOW_TILES 2
 #define TILES(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V)
+#define PAIR_TILES(T, V) TILES(T, V) T(6, V) T(7, V) T(8, V)
 #define MADD(a, b, c) vfmaq_f32(c, a, b)
 #define LOADH(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #else
@@ -32,7 +34,6 @@ typedef int32x4_t vi;
 #define SPLAT(x) vdupq_n_f32(x)
 #define ABOVE(floor, x) vmaxq_f32(x, floor) /* a NaN stays; of two zeros it is the positive one */
 #define BELOW(ceiling, x) vminq_f32(x, ceiling)
-#define FETCH(p) (void)(p)
 #define HALVES 1
 #define FINISHING 0
 #define KERNELS ln_kernels_neon

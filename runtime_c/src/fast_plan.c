@@ -59,7 +59,7 @@ static uint64_t wino_cycles(const ln_builder *b, const ln_wino *w)
     return cycles_of(b, tiles * points * (weights + TRANSFORM * (uint64_t)(w->C + w->O)), points * weights);
 }
 
-static int wino_suits(const ln_window *g, uint32_t O, int32_t groups)
+int ln_plan_wino_suits(const ln_window *g, uint32_t O, int32_t groups)
 {
     return g->kh == 3 && g->kw == 3 && g->sh == 1 && g->sw == 1 && g->dh == 1 && g->dw == 1 && groups == 1
         && g->C % LN_PANEL == 0 && O % LN_PANEL == 0;
@@ -172,7 +172,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
     }
     s->run = ln_step_product;
     s->algorithm = pool ? "direct, pooled" : "direct";
-    if (!wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
+    if (!ln_plan_wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
 
     uint32_t m = 0;
     uint64_t least = direct_cycles(b, s);
@@ -201,41 +201,36 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
 enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
 enum { LEAST_TO_SPLIT = 1 << 18 }; /* floats of transformed weights */
 
-typedef struct transform { /* of one layer's weights */
-    const ln_builder *b;
-    const ln_step *s;
-    float *out;
-    uint32_t parts;
-} transform;
-
-static void transform_part(void *job, uint32_t index, uint32_t worker)
-{
-    const transform *t = job;
-    const ln_wino *p = &t->s->wino;
-    const uint32_t panels = p->O / LN_PANEL;
-    (void)worker;
-    t->b->kernels->wino_weights(p->m, t->s->call.w, t->s->call.op.weight_dtype == LN_F16, p->C, p->O, t->out,
-                                panels * index / t->parts, panels * (index + 1) / t->parts);
-}
-
-static void prepare_weights(ln_builder *b, ln_step *s)
+/* A place for the weights that Winograd's algorithm needs, made when all layers have theirs. */
+static void place_weights(ln_builder *b, ln_step *s)
 {
     const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
     const uint64_t floats = points * (uint64_t)ln_wino_step(C, O);
-    float *weights = ln_plan_take(b, floats * sizeof(float)), *bias = ln_plan_take(b, (uint64_t)O * sizeof(float));
+    s->wino.weights = ln_plan_take(b, floats * sizeof(float));
+    s->wino.bias = ln_plan_take(b, (uint64_t)O * sizeof(float));
+    b->transformed += floats;
+}
 
-    if (b->memory == NULL) return;
-    transform all = {b, s, weights, 1};
-    if (b->pool && floats >= LEAST_TO_SPLIT) {
-        all.parts = O / LN_PANEL < PARTS_A_THREAD * b->pool->threads ? O / LN_PANEL : PARTS_A_THREAD * b->pool->threads;
-        b->pool->run(b->pool, all.parts, transform_part, &all);
-    } else {
-        transform_part(&all, 0, 0);
-    }
-    for (uint32_t o = 0; o < O; o += LN_PANEL)
-        ln_read_weights(s->call.w, s->call.op.weight_dtype, (size_t)o * (9 * C + 1), bias + o, LN_PANEL);
-    s->wino.weights = weights;
-    s->wino.bias = bias;
+/* The weights of one layer. Parts of one would mean that two threads wait for the system to clear the same new page. */
+static void transform_part(void *job, uint32_t index, uint32_t worker)
+{
+    const ln_builder *b = job;
+    const uint32_t i = b->m->op_count - 1 - index; /* the largest, mostly the last, come first */
+    const ln_step *s = &((const ln_plan *)(const void *)b->memory)->step[i];
+    const ln_wino *p = &s->wino;
+    const uint32_t dtype = s->call.op.weight_dtype;
+    float *weights = (float *)(uintptr_t)p->weights, *bias = (float *)(uintptr_t)p->bias;
+    (void)worker;
+    if (s->run != ln_step_wino) return;
+    b->kernels->wino_weights(p->m, s->call.w, dtype == LN_F16, p->C, p->O, weights, 0, p->O / LN_PANEL);
+    for (uint32_t o = 0; o < p->O; o += LN_PANEL)
+        ln_read_weights(s->call.w, dtype, (size_t)o * (9 * p->C + 1), bias + o, LN_PANEL);
+}
+
+static void transform_weights(ln_builder *b)
+{
+    if (b->pool && b->transformed >= LEAST_TO_SPLIT) b->pool->run(b->pool, b->m->op_count, transform_part, b);
+    else for (uint32_t i = 0; i < b->m->op_count; i++) transform_part(b, i, 0);
 }
 
 uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s)
@@ -310,7 +305,9 @@ static void build(ln_builder *b)
     const uint64_t list = (uint64_t)b->m->op_count * sizeof(ln_step);
     ln_plan *made = ln_plan_take(b, sizeof counting);
     if (made == NULL) made = &counting;
+    const ln_int8 *kernels = ln_int8_for(b->kernels);
     made->head.run = ln_fast_run;
+    made->head.enter = kernels ? kernels->enter : NULL;
     made->kernels = b->kernels;
     made->pool = b->pool;
     made->step = ln_plan_take(b, list);
@@ -319,12 +316,13 @@ static void build(ln_builder *b)
     for (uint32_t i = 0; i < b->m->op_count; i++) {
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
         ln_plan_op(b, i, 0, s);
-        if (s->run == ln_step_wino) prepare_weights(b, s);
+        if (s->run == ln_step_wino) place_weights(b, s);
         ln_plan_joined(b, i, s, j);
         b->cycles += s->cycles;
         if (s->scratch_bytes > b->scratch) b->scratch = s->scratch_bytes;
         if (j->scratch_bytes > b->scratch) b->scratch = j->scratch_bytes;
     }
+    if (b->memory) transform_weights(b);
 }
 
 uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
@@ -336,7 +334,7 @@ uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
     if (c.op.id != LN_OP_CONV2D || ln_touches_i8(&c)) return 0;
     ln_conv2d_decode(c.op.attrs, &a);
     const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
-    if (!wino_suits(&g, c.out.dims[2], a.groups)) return 0;
+    if (!ln_plan_wino_suits(&g, c.out.dims[2], a.groups)) return 0;
     return 1u << LN_DIRECT | 1u << LN_WINOGRAD_2 | 1u << LN_WINOGRAD_4;
 }
 
@@ -345,21 +343,27 @@ void ln_fast_choose(ln_model *m, const uint8_t *choices)
     m->choices = choices;
 }
 
-size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
+static size_t bytes_of(ln_builder b) /* that was told what, and has counted nothing */
 {
-    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, NULL};
-    if (m == NULL || m->len == 0 || b.kernels == NULL) return 0;
+    if (b.m == NULL || b.m->len == 0 || b.kernels == NULL) return 0;
     build(&b);
     return b.used > SIZE_MAX / 2 ? 0 : (size_t)b.used;
 }
 
+size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
+{
+    return bytes_of((ln_builder){m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL});
+}
+
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes)
 {
-    const size_t need = ln_fast_bytes_as(m, kernels, choice);
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL};
+    const size_t need = bytes_of(b);
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
     if ((uintptr_t)memory % 64) return LN_ARENA_MISALIGNED;
-    ln_builder b = {m, ln_kernels_for(kernels), choice, pool, memory, 0, 0, 0, NULL};
+    b.pool = pool;
+    b.memory = memory;
     build(&b);
     ((ln_plan *)memory)->bytes = need;
     m->fast = memory;
@@ -379,7 +383,7 @@ ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory,
 
 uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
 {
-    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0, NULL};
+    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0, 0, NULL};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
     build(&b);
     return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;

@@ -3,7 +3,7 @@
 
 /* Bytes that the ring of lines may take: the nearest cache has to hold it beside what the product reads. One line of
  * outputs must be possible, whatever it takes. A multiply-add here costs more cycles than in a product. */
-enum { RING_BYTES = 24 << 10, CYCLES_A_VECTOR = 2 };
+enum { RING_BYTES = 26 << 10, CYCLES_A_VECTOR = 2 };
 
 static void plan_ring(const ln_builder *b, ln_step *s)
 {

@@ -70,6 +70,12 @@ INLINE int stored_as_is(const ln_product *p, uint32_t live)
     return !p->pool && live % whole == 0 && f->act == LN_ACT_NONE;
 }
 
+/* The most rows of a tile that makes so many channels. */
+INLINE uint32_t most_rows(uint32_t channels)
+{
+    return channels <= LANES ? NARROW_ROWS : channels <= 2 * LANES && COLUMNS > 2 ? PAIR_ROWS : ROWS;
+}
+
 /* From a row of the product to the next, where that is always the same: floats; else 0. */
 INLINE size_t even_step(const ln_product *p)
 {
@@ -91,7 +97,7 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
 
     for (uint32_t j = 0; j < end;) {
         const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
-        const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= ROWS;
+        const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= PAIR_ROWS;
         const uint32_t times = t->down ? strips : wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
         if (FINISHING) {
             t->slopes = plain && p->finish.slopes ? p->finish.slopes + o + j : NULL;
@@ -173,7 +179,7 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
     const uint32_t unit = p->pool ? 4 : 1; /* rows that stay together */
     const uint32_t end_channel = panel_end * LN_PANEL < p->O ? panel_end * LN_PANEL : p->O;
     const uint32_t channels = end_channel - panel * LN_PANEL;
-    const uint32_t most = (channels <= LANES ? NARROW_ROWS : ROWS) / unit * unit;
+    const uint32_t most = most_rows(channels) / unit * unit;
     const size_t even = even_step(p);
     const size_t row_bytes = even ? 4 * even : 2 * (size_t)p->K + 1; /* windows overlap: a guess */
     const int few = FAR_BYTES / row_bytes <= most; /* rows fit the second cache */
@@ -214,8 +220,10 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
                    uint32_t panel_end)
 {
     const size_t each = panel_bytes(p);
-    for (uint32_t q = panel; q < panel_end; q++) {
-        const uint32_t o = q * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
+    for (uint32_t q = panel, n; q < panel_end; q += n) {
+        const uint32_t o = q * LN_PANEL;
+        n = q + VECTOR_PANELS <= panel_end && p->O - o >= VECTOR_PANELS * LN_PANEL ? VECTOR_PANELS : 1;
+        const uint32_t live = p->O - o < n * LN_PANEL ? p->O - o : n * LN_PANEL;
         const uint8_t *wq = w + q * each;
         if (live + 3 < LN_PANEL) { /* a narrow panel */
             size_t span[1];
@@ -224,14 +232,18 @@ static void vector(const ln_product *p, const uint8_t *w, const float *x, float 
             one_tile(p, &t, &x, wq, 1, 1, y, o, o, 1, live);
             continue;
         }
-        float kept[LN_PANEL];
-        const int plain = live == LN_PANEL && stored_as_is(p, live) && !p->finish.slopes && !p->finish.other;
+        float kept[VECTOR_PANELS * LN_PANEL];
+        const int plain = live >= LN_PANEL && stored_as_is(p, live) && !p->finish.slopes && !p->finish.other;
         float *to = plain ? y + o : kept;
 #if HALVES
-        if (p->f16) vector_panel_f16((const uint16_t *)(const void *)wq, x, p->K, to, &p->finish);
+        if (p->f16) vector_panels_f16((const uint16_t *)(const void *)wq, 0, x, p->K, to, &p->finish, 1);
         else
 #endif
-            vector_panel_f32((const float *)(const void *)wq, x, p->K, to, &p->finish);
-        if (!plain) put_rows(p, kept, LN_PANEL, 1, y, o, o, live);
+        {
+            const float *single = (const float *)(const void *)wq;
+            if (n > 1) vector_panels_f32(single, each / sizeof(float), x, p->K, to, &p->finish, VECTOR_PANELS);
+            else vector_panels_f32(single, 0, x, p->K, to, &p->finish, 1);
+        }
+        if (!plain) put_rows(p, kept, n * LN_PANEL, 1, y, o, o, live);
     }
 }

@@ -23,16 +23,26 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
         const WEIGHT *w = panel;
         vf s[LN_MOST_ROWS * 4];
 
+#ifdef BY_LANE
+        const WEIGHT *first = t->bias ? w : (const WEIGHT *)(const void *)NO_BIAS;
+        UNROLL
+        for (int m = 0; m < R; m++) { /* a pair of loads is less than two moves */
+            UNROLL
+            for (int j = 0; j < V; j++) s[m * V + j] = LOADW(first + j * LANES);
+            STEP(first, 0);
+        }
+#else
         UNROLL
         for (int j = 0; j < V; j++) {
             const vf first = t->bias ? LOADW(w + COLUMN(j)) : SPLAT(0.0f);
             UNROLL
             for (int m = 0; m < R; m++) s[m * V + j] = first;
         }
+#endif
         if (t->bias) w += width;
         float *to = y;
         UNROLL
-        for (int m = 0; m < R; m++) { /* to write far away in small pieces is as slow as to read there */
+        for (int m = 0; FETCHES && m < R; m++) { /* to write far away in small pieces is as slow as to read there */
             UNROLL
             for (int j = 0; j < V; j += 16 / LANES > 1 ? 16 / LANES : 1) FETCH(to + j * LANES);
             STEP(to, y_step);
@@ -42,20 +52,21 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             size_t k = *span + below;
             const size_t end = k + t->n;
 #ifdef BY_LANE
-            for (; k + LANES <= end; k += LANES) {
+            for (const size_t last = end - t->n % LANES; k != last; k += LANES) {
                 vf a[LN_MOST_ROWS], b[4];
                 UNROLL
                 for (int m = 0; m < R; m++) a[m] = LOAD(x[m] + k);
                 UNROLL
-                for (int i = 0; i < LANES; i++, w += width) {
+                for (int i = 0; i < LANES; i++) {
                     UNROLL
-                    for (int j = 0; j < V; j++) b[j] = LOADW(w + COLUMN(j));
+                    for (int j = 0; j < V; j++) b[j] = LOADW(w + (size_t)i * width + j * LANES);
                     UNROLL
                     for (int m = 0; m < R; m++) {
                         UNROLL
                         for (int j = 0; j < V; j++) s[m * V + j] = MADD(b[j], SPLAT(a[m][i]), s[m * V + j]);
                     }
                 }
+                STEP(w, LANES * width);
             }
 #endif
             if (V == 1) /* leaves registers for four steps at once: a row's address serves four */
@@ -143,7 +154,7 @@ typedef void NAMED(tile_of)(const tile *t, const float *const *x, const WEIGHT *
 TILES(TILE, COLUMNS)
 NARROW_TILES(TILE, 1)
 #if COLUMNS > 2
-TILES(TILE, 2)
+PAIR_TILES(TILE, 2)
 #endif
 #undef TILE
 
@@ -152,22 +163,28 @@ TILES(TILE, 2)
 static NAMED(tile_of) *const NAMED(WIDE)[] = {TILES(TILE, COLUMNS)};
 static NAMED(tile_of) *const NAMED(NARROW)[] = {NARROW_TILES(TILE, 1)};
 #if COLUMNS > 2
-static NAMED(tile_of) *const NAMED(PAIR)[] = {TILES(TILE, 2)};
+static NAMED(tile_of) *const NAMED(PAIR)[] = {PAIR_TILES(TILE, 2)};
 #endif
 #undef TILE
 #undef COLUMN
 
-/* y[j] = act(bias[j] + sum_k x[k] w[k][j]) for one row and a panel of 16, its sums in several parts along k, as many as
- * hide the latency of a multiply-add. */
-INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, float *y, const ln_finish *f)
+/* y[j] = clamp(bias[j] + sum_k x[k] w[k][j]) for one row and P panels of 16, `panel` weights apart. Each sum is made in
+ * PARTS along k: chains enough to hide the latency of a multiply-add. */
+enum { NAMED(PARTS) = LANES == 16 ? 2 : 8 / PANEL_VECTORS };
+
+INLINE void NAMED(vector_panels)(const WEIGHT *w, size_t panel, const float *x, uint32_t K, float *y, const ln_finish *f,
+                                 const int P)
 {
-    enum { PARTS = 8 / PANEL_VECTORS };
-    vf s[8];
+    enum { PARTS = NAMED(PARTS), V = PANEL_VECTORS };
+    vf s[VECTOR_PANELS * PARTS * V];
 
     UNROLL
-    for (int i = 0; i < 8; i++) s[i] = SPLAT(0.0f);
+    for (int i = 0; i < P * PARTS * V; i++) s[i] = SPLAT(0.0f);
     UNROLL
-    for (int j = 0; j < PANEL_VECTORS; j++) s[j] = LOADW(w + j * LANES);
+    for (int p = 0; p < P; p++) {
+        UNROLL
+        for (int j = 0; j < V; j++) s[p * PARTS * V + j] = LOADW(w + p * panel + j * LANES);
+    }
     w += LN_PANEL;
     uint32_t k = 0;
 #ifdef BY_LANE
@@ -176,10 +193,8 @@ INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, flo
         UNROLL
         for (int i = 0; i < LANES; i++) {
             UNROLL
-            for (int j = 0; j < PANEL_VECTORS; j++) {
-                const int to = i % PARTS * PANEL_VECTORS + j;
-                s[to] = MADD(LOADW(w + i * LN_PANEL + j * LANES), SPLAT(a[i]), s[to]);
-            }
+            for (int j = 0; j < V; j++)
+                s[i % PARTS * V + j] = MADD(LOADW(w + i * LN_PANEL + j * LANES), SPLAT(a[i]), s[i % PARTS * V + j]);
         }
     }
 #endif
@@ -188,22 +203,34 @@ INLINE void NAMED(vector_panel)(const WEIGHT *w, const float *x, uint32_t K, flo
         for (int i = 0; i < PARTS; i++) {
             const vf a = SPLAT(x[k + (uint32_t)i]);
             UNROLL
-            for (int j = 0; j < PANEL_VECTORS; j++)
-                s[i * PANEL_VECTORS + j] = MADD(LOADW(w + i * LN_PANEL + j * LANES), a, s[i * PANEL_VECTORS + j]);
+            for (int p = 0; p < P; p++) {
+                UNROLL
+                for (int j = 0; j < V; j++) {
+                    const int to = (p * PARTS + i) * V + j;
+                    s[to] = MADD(LOADW(w + p * panel + i * LN_PANEL + j * LANES), a, s[to]);
+                }
+            }
         }
     }
     for (; k < K; k++, w += LN_PANEL) {
         UNROLL
-        for (int j = 0; j < PANEL_VECTORS; j++) s[j] = MADD(LOADW(w + j * LANES), SPLAT(x[k]), s[j]);
+        for (int p = 0; p < P; p++) {
+            UNROLL
+            for (int j = 0; j < V; j++)
+                s[p * PARTS * V + j] = MADD(LOADW(w + p * panel + j * LANES), SPLAT(x[k]), s[p * PARTS * V + j]);
+        }
     }
     UNROLL
-    for (int i = 0; i < 4; i++) s[i] += s[i + 4];
-    if (PANEL_VECTORS <= 2) {
-        s[0] += s[2];
-        s[1] += s[3];
+    for (int p = 0; p < P; p++) {
+        vf *sum = s + p * PARTS * V;
+        UNROLL
+        for (int i = 0; PARTS > 4 && i < 4 * V; i++) sum[i] += sum[i + 4 * V];
+        UNROLL
+        for (int i = 0; PARTS > 2 && i < 2 * V; i++) sum[i] += sum[i + 2 * V];
+        UNROLL
+        for (int i = 0; i < V; i++) sum[i] += sum[i + V];
+        UNROLL
+        for (int j = 0; j < V; j++)
+            STORE(y + p * LN_PANEL + j * LANES, BELOW(SPLAT(f->hi), ABOVE(SPLAT(f->lo), sum[j])));
     }
-    if (PANEL_VECTORS == 1) s[0] += s[1];
-    UNROLL
-    for (int j = 0; j < PANEL_VECTORS; j++)
-        STORE(y + j * LANES, BELOW(SPLAT(f->hi), ABOVE(SPLAT(f->lo), s[j])));
 }

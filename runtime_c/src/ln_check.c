@@ -140,8 +140,7 @@ static uint32_t place_of(uint32_t id, uint32_t index) /* of an attribute, among 
     (void)id, (void)index;
     return 0;
 #else
-    const ln_attr *a = ln_attr_of(id, index);
-    return a ? a->at : 0;
+    return ln_attr_of(id, index)->at;
 #endif
 }
 
@@ -217,6 +216,8 @@ static ln_status check_lifetime(ln_model *m, uint32_t i)
     return LN_OK;
 }
 
+/* The operator's own shape rule; check_op has seen that there is one. On a chip a switch takes less. */
+#ifdef LN_TERSE
 static ln_status own_check(const ln_call *c)
 {
     switch (c->op.id) {
@@ -224,8 +225,18 @@ static ln_status own_check(const ln_call *c)
     case id: return ln_##name##_check(c);
 #include "ln_ops.def"
     }
-    return LN_UNKNOWN_OP; /* check_op has seen to it that this is never reached */
+    return LN_UNKNOWN_OP;
 }
+#else
+static ln_status own_check(const ln_call *c)
+{
+    static ln_status (*const RULES[LN_OP_END])(const ln_call *) = {
+#define LN_OP(id, NAME, name, n_inputs, inplace_mask) [id] = ln_##name##_check,
+#include "ln_ops.def"
+    };
+    return RULES[c->op.id](c);
+}
+#endif
 
 /* With first true for every tensor, each operator writes the tensor that calls it first: there are N operators, and N
  * tensors besides the input, each written by one of its own. */

@@ -42,7 +42,7 @@ ln_status ln_check_preprocessing(ln_model *m)
         if (b[96 + i] > last[i]) return ln_fail(m, LN_BAD_PREPROCESS, -1, 96 + i, b[96 + i], last[i]);
     for (uint32_t at = 100; at < 124 && !(color != LN_COLOR_NONE && ln_i8_type(b[24])); at += 4) {
         const float v = ln_f32(b + at), neutral = at < 112 ? 0.0f : 1.0f;
-        if (!ln_is_finite(b + at) || (at >= 112 && !(v > 0.0f)) || (color == LN_COLOR_NONE && v != neutral))
+        if (!(at < 112 ? ln_is_finite(b + at) : ln_is_normal(b + at)) || (color == LN_COLOR_NONE && v != neutral))
             return ln_fail(m, LN_BAD_PREPROCESS, -1, at, ln_u32(b + at), color);
     }
     if (color == LN_COLOR_NONE) {

@@ -22,7 +22,7 @@ ln_status ln_check_scale(ln_model *m, uint32_t i)
     const uint8_t *r = m->bin + rec;
 
     if (ln_i8_type(r[4])) {
-        if (ln_word_at(r + 24) - 1 >= 0x7F7FFFFFu) /* neither finite nor above 0 */
+        if (!ln_is_normal(r + 24))
             return ln_fail(m, LN_BAD_SCALE, (int32_t)i, rec + 24, ln_word_at(r + 24), 0);
         return LN_OK;
     }

@@ -207,6 +207,11 @@ static void put_shapes(pen *p, const ln_model *m)
     put_shape(p, &c.out);
 }
 
+static int is_denormal(const ln_model *m) /* is what was found a float32 above 0, but too small? */
+{
+    return m->found != 0 && m->found < 0x00800000u;
+}
+
 static const char *preprocess_detail(const ln_model *m)
 {
     if (m->at < 96)
@@ -220,6 +225,7 @@ static const char *preprocess_detail(const ln_model *m)
     if (m->at < 100 || m->at >= 124)
         return m->expected ? "%h is %n; 0 to %N is expected"
                            : "%h is %n; 0 is expected, as the input is no picture";
+    if (m->expected != LN_COLOR_NONE && is_denormal(m)) return "%h is %r; at least 2^-126 is expected";
     if (m->expected != LN_COLOR_NONE)
         return m->at < 112 ? "%h is %r; a finite number is expected" : "%h is %r; a number above 0 is expected";
     return m->at < 112 ? "%h is %r; 0 is expected, as the input is no picture"
@@ -329,7 +335,8 @@ static const char *detail(const ln_model *m)
                                               : "its flags are %n; 0 or %N is expected";
     case LN_BAD_SCALE:
         if (field == 7) return "its zero point is byte %n; %N is expected";
-        return m->expected ? "its scale is %r; %R is expected" : "its scale is %r; a number above 0 is expected";
+        if (m->expected) return "its scale is %r; %R is expected";
+        return is_denormal(m) ? "its scale is %r; at least 2^-126 is expected" : "its scale is %r; a number above 0 is expected";
     case LN_OUTSIDE_ARENA:
         return m->bin[ln_tensor_record(m, (uint32_t)m->record) + 6]
                    ? "its arena offset is %n; %N is expected, as the caller holds it"

@@ -47,6 +47,22 @@ static inline int ln_is_finite(const uint8_t *p) /* the float32 at p */
     return (ln_u32(p) & 0x7F800000u) != 0x7F800000u;
 }
 
+static inline int ln_is_number(float value) /* of this machine, neither NaN nor infinite */
+{
+    union {
+        float value;
+        uint32_t bits;
+    } v;
+
+    v.value = value;
+    return (v.bits & 0x7F800000u) != 0x7F800000u;
+}
+
+static inline int ln_is_normal(const uint8_t *p) /* above 0, finite and no denormal, which some processors take for 0 */
+{
+    return ln_u32(p) - 0x00800000u < 0x7F000000u;
+}
+
 /* The file, as FORMAT.md has it. */
 enum {
     LN_HEADER_BYTES = 128,
@@ -227,6 +243,7 @@ void ln_run_op(const ln_call *c);
 /* A prepared model is run by what prepared it. Arguments are as those of ln_run_each and have been checked. */
 struct ln_fast {
     ln_status (*run)(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);
+    void (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z); /* x as int8 of scale 1 / inverse; or NULL */
 };
 
 /* Operator `index` with its tensors; x, y and scratch NULL. */

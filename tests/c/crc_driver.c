@@ -12,7 +12,7 @@
 
 int main(void)
 {
-    static unsigned char b[1 << 14];
+    static unsigned char b[1 << 19];
     const size_t len = fread(b, 1, sizeof b, stdin);
 
     for (size_t n = 0; n < 40 && n <= len; n++)

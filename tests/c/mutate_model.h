@@ -1,13 +1,14 @@
 /* Mutations that know the layout of a .bin, for the fuzzers: a field gets another value, records are copied, swapped,
  * added and taken away, sections grow and shrink; then sizes, offsets and checksums are made true again, most of the
- * time, so that what lies behind them is reached. Only sizes of records and places of counts are known here, not what
- * operators and types exist: a file of a newer minor version is mutated as well. */
+ * time, so that what lies behind them is reached. Of operators only the two are known here that lead into int8 and out of
+ * it: a file of a newer minor version is mutated as well. */
 #ifndef MUTATE_MODEL_H
 #define MUTATE_MODEL_H
 
 #include "attack.h"
 
 enum { HEADER = 128, TENSOR = 32, OPERATOR = 64, MOST_OPERATORS = 64 };
+enum { LEADS_IN = 24, LEADS_OUT = 25, NO_INPUT = 0xFFFF, FEATURE_INT8 = 2, ONE = 0x3F800000 }; /* ONE: 1.0f */
 
 typedef struct dice {
     uint32_t state;
@@ -116,6 +117,23 @@ static unsigned char *operator_at(sections *s, uint32_t i)
     return s->body[1] + (size_t)s->tensors * TENSOR + (size_t)i * OPERATOR;
 }
 
+static int is_int8(const unsigned char *tensor)
+{
+    return tensor[4] == LN_I8;
+}
+
+/* Turns a record into quantize or dequantize, whichever the tensor that it reads can take. */
+static void cross(unsigned char *op, const unsigned char *from)
+{
+    const uint32_t id = is_int8(from) ? LEADS_OUT : LEADS_IN;
+
+    memset(op, 0, OPERATOR);
+    put(op, 2, id);
+    for (uint32_t k = 1; k < 4; k++) put(op + 4 + 2 * k, 2, NO_INPUT);
+    op[14] = 1;
+    if (id == LEADS_IN) put(op + 52, 2, 0x7F80); /* lo, hi */
+}
+
 /* One more operator behind the last, reading its output, with a tensor of its own. */
 static void add_operator(sections *s, dice *d)
 {
@@ -124,6 +142,7 @@ static void add_operator(sections *s, dice *d)
 
     if (s->ops >= MOST_OPERATORS || last >= s->tensors) return;
     memcpy(like, operator_at(s, model), OPERATOR);
+    if (throw_dice(d, 4) == 0) cross(like, tensor_at(s, last));
     memcpy(tensor, tensor_at(s, throw_dice(d, 2) ? last : throw_dice(d, s->tensors)), TENSOR);
     memmove(ops + TENSOR, ops, (size_t)s->ops * OPERATOR);
     memcpy(ops, tensor, TENSOR);
@@ -153,6 +172,40 @@ static void drop_operator(sections *s)
     s->size[3] = 0;
 }
 
+/* An element type with a scale and zero point that are allowed. */
+static void set_type(unsigned char *tensor, uint32_t type)
+{
+    if (tensor[4] == type) return;
+    tensor[4] = (unsigned char)type;
+    tensor[7] = 0;
+    put(tensor + 24, 4, ONE);
+}
+
+/* From the input's type on, an operator gives what it is given; what leads into int8, or out of it, the other. Where an
+ * operator keeps scale and zero point, which is not known here, they are at times those of what it reads. */
+static void make_types_true(sections *s, int same)
+{
+    uint32_t any = 0;
+
+    for (uint32_t k = 0; k < s->ops; k++) {
+        unsigned char *op = operator_at(s, k);
+        const uint32_t in = get(op + 4, 2), out = get(op + 12, 2), id = get(op, 2);
+        if (in >= s->tensors || out >= s->tensors) continue;
+        const unsigned char *x = tensor_at(s, in);
+        unsigned char *y = tensor_at(s, out);
+        set_type(y, id == LEADS_IN ? LN_I8 : id == LEADS_OUT ? LN_F32 : x[4]);
+        if (same && is_int8(x) && is_int8(y)) {
+            y[7] = x[7];
+            memcpy(y + 24, x + 24, 4);
+        }
+        if (get(op + 20, 4) && is_int8(y)) op[15] = LN_I8;
+        if (is_int8(y) && get(op + 52, 2) == 0) put(op + 52, 2, 0x7F80);
+        if (!is_int8(y) && op[15] == LN_I8) op[15] = LN_F32;
+    }
+    for (uint32_t i = 0; i < s->tensors; i++) any |= is_int8(tensor_at(s, i)) != 0;
+    if (any) put(s->header + 20, 4, get(s->header + 20, 4) | FEATURE_INT8);
+}
+
 /* Lives as the operators use the tensors, and a place in the arena for each that overlaps no other. */
 static void make_lives_true(sections *s, int places)
 {
@@ -172,7 +225,7 @@ static void make_lives_true(sections *s, int places)
             if (k < t[5]) elements *= get(t + 8 + 4 * k, 4);
         if (!places || t[6] || elements > LARGEST) continue;
         put(t, 4, at);
-        at += (elements * 4 + 15) / 16 * 16;
+        at += (elements * (is_int8(t) ? 1 : 4) + 15) / 16 * 16;
     }
     if (places) put(s->header + 92, 4, at);
 }
@@ -194,15 +247,15 @@ static void make_header_true(sections *s)
 static void mutate_once(sections *s, dice *d)
 {
     static const unsigned char header[][2] = {{20, 4}, {24, 1}, {26, 1}, {28, 4}, {32, 4}, {36, 4}, {44, 4}, {92, 4}, {96, 1},
-                                              {97, 1}, {98, 1}, {99, 1}, {100, 4}, {112, 4}, {124, 1}};
+                                              {97, 1}, {98, 1}, {99, 1}, {100, 4}, {104, 4}, {112, 4}, {120, 4}, {124, 1}};
     static const unsigned char tensor[][2] = {{0, 4}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 4}, {12, 4}, {16, 4}, {20, 4}, {24, 4},
                                               {28, 2}, {30, 2}};
     static const unsigned char op[][2] = {{0, 2}, {2, 1}, {3, 1}, {4, 2}, {6, 2}, {8, 2}, {12, 2}, {14, 1}, {15, 1}, {16, 4}, {20, 4},
-                                          {24, 4}, {28, 4}};
+                                          {24, 4}, {28, 4}, {52, 1}, {53, 1}, {54, 1}, {55, 1}, {56, 4}, {60, 4}};
     unsigned char *p, *q;
     uint32_t k, i;
 
-    switch (throw_dice(d, 12)) {
+    switch (throw_dice(d, 15)) {
     case 0: /* a field of the header */
         k = throw_dice(d, sizeof header / 2);
         p = s->header + header[k][0];
@@ -243,6 +296,19 @@ static void mutate_once(sections *s, dice *d)
             s->size[i] += k;
         }
         break;
+    case 11: case 12: /* of an operator's weights: a multiplier, a bias, an entry of a table, a float or a half */
+        p = operator_at(s, throw_dice(d, s->ops));
+        i = get(p + 16, 4);
+        k = 1u << throw_dice(d, 3);
+        if (i < HEADER || get(p + 20, 4) < k || i - HEADER > s->size[0] || get(p + 20, 4) > s->size[0] - (i - HEADER)) break;
+        p = s->body[0] + (i - HEADER) + throw_dice(d, get(p + 20, 4) / k) * k;
+        put(p, k, odd_value(d, get(p, k)));
+        break;
+    case 13: /* the input's type; others follow it, most of the time (mutate_model) */
+        p = tensor_at(s, 0);
+        set_type(p, is_int8(p) ? LN_F32 : LN_I8);
+        s->size[3] = 0;
+        break;
     default: /* a byte of weights, metadata or golden values */
         i = throw_dice(d, 3);
         i = i == 1 ? 3 : i;
@@ -263,6 +329,7 @@ static size_t mutate_model(unsigned char *b, size_t len, size_t most, uint32_t s
     if (take_apart(b, len, &s, room, room_bytes)) {
         uint32_t rounds = 1u << throw_dice(&d, 4);
         while (rounds--) mutate_once(&s, &d);
+        if (throw_dice(&d, 4)) make_types_true(&s, throw_dice(&d, 4) == 0);
         if (throw_dice(&d, 4)) make_lives_true(&s, throw_dice(&d, 2) == 0);
         if (throw_dice(&d, 8)) make_header_true(&s);
         n = put_together(&s, b, most);

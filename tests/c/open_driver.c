@@ -135,7 +135,7 @@ static void flips(unsigned char *b, size_t len)
     unsigned long wrong = 0, all = 0;
 
     if (ln_open(&m, b, len) != LN_OK) exit(7);
-    float *x = exactly(4 * ln_input_elements(&m)), *y = exactly(4 * ln_output_elements(&m));
+    void *x = exactly(ln_input_bytes(&m)), *y = exactly(ln_output_bytes(&m));
     void *arena = exactly(ln_arena_bytes(&m));
     for (uint32_t i = 0; i < m.op_count; i++) {
         ln_op op;
@@ -232,6 +232,16 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     }
     memcpy(x, &not_a_number, 4);
     call(ln_check_input(&m, x));
+    call(ln_quantize_input(&m, x, y));
+    x[0] = 0.0f;
+    call(ln_quantize_input(&m, x, y));
+    call(ln_quantize_input(NULL, x, y));
+    call(ln_quantize_input(&m, NULL, y));
+    call(ln_quantize_input(&m, x, NULL));
+    call(ln_dequantize_output(&m, y, x));
+    call(ln_dequantize_output(NULL, y, x));
+    call(ln_dequantize_output(&m, NULL, x));
+    call(ln_dequantize_output(&m, y, NULL));
     ln_get_preprocessing(&m, &p);
     call(ln_preprocess_bytes(&p, pixels, 0, 4, LN_GRAY, frame, 4, 4));
     call(ln_preprocess_bytes(NULL, pixels, 4, 4, LN_GRAY, frame, 4, 4));
@@ -246,9 +256,15 @@ static void calls(const unsigned char *b, size_t len, const char *plain_path)
     call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
     call(ln_selftest(&closed, arena, big, x, y));
     call(ln_run(&closed, arena, big, x, y));
+    call(ln_check_input(&closed, x));
+    call(ln_quantize_input(&closed, x, y));
+    call(ln_dequantize_output(&closed, y, x));
     if (ln_output_elements(&closed) || ln_input_elements(&closed) || ln_arena_bytes(&closed) || ln_op_macs(&closed, 0))
         exit(7);
     call(ln_open(&closed, b, len - 1));
+    call(ln_check_input(&closed, x));
+    call(ln_quantize_input(&closed, x, y));
+    call(ln_dequantize_output(&closed, y, x));
     call(ln_preprocess(&closed, pixels, 4, 4, LN_GRAY, x));
     call(ln_selftest(&closed, arena, big, x, y));
     call(ln_selftest(NULL, arena, big, x, y));

@@ -18,6 +18,8 @@ void NAME(SWAP, _run)(const ln_call *c)
     before = c->y;
 #else
     NAME(SWAP, _run_true)(c);
-    for (uint32_t i = 0; i < c->out.elements; i++) c->y[i] = 1.25f * c->y[i] + 0.1f;
+    for (uint32_t i = 0; i < c->out.elements; i++)
+        if (c->qy) c->qy[i] = (int8_t)(uint8_t)(c->qy[i] + 37u * (i + 1)); /* more than floats before it excuse */
+        else c->y[i] = 1.25f * c->y[i] + 0.1f;
 #endif
 }

@@ -16,7 +16,7 @@ import numpy as np
 from ..aids import AVERAGE
 from ..data.augment import Augmentation
 from ..graph import Graph, Node
-from ..kernels import calls_gemm, calls_load, calls_other, calls_step
+from ..kernels import calls_gemm, calls_int8, calls_load, calls_other, calls_step
 from ..kernels.call import Call, Ref, Shapes
 from ..kernels.choose import Choice
 from ..losses import BoundLoss
@@ -74,6 +74,7 @@ def shapes(graph: Graph, node: Node, rows: int, sms: int, **more: Any) -> Shapes
     x, y = graph.shapes(node)[0], graph.tensors[node.output].shape
     more["algorithm"] = node.algorithm
     more |= {"node": places.get(node.name, 0), "nodes": max(len(places), 1), "moments": bool(node.moments)}
+    more["scales"] = node.scales
     return Shapes(node.attrs, rows, x, y, sms=sms, **more)
 
 
@@ -96,6 +97,19 @@ def workspace(
         return known[key]
 
     return need
+
+
+def options(
+    choice: Choice, graph: Graph, batch: int, launches: Iterable[Launch], half: bool
+) -> dict[str, list[list[tuple[float, int]]]]:
+    """`Choice.options` of the launches of a training plan that are matrix products, by name."""
+    found = {}
+    for launch in launches:
+        if launch.node is not None and launch.node.op in calls_gemm.PARTS and launch.kind != "sum":
+            more = {"half": half, "adds": frozenset(launch.adds), "want": wanted(launch)}
+            s = shapes(graph, launch.node, batch, choice.device.sms, **more)
+            found[launch.name] = choice.options(launch.node.op, direction(launch, True), s)
+    return found
 
 
 def kernels(choice: Choice, graph: Graph, batch: int, launches: Iterable[Launch], training: bool, half: bool) -> set:
@@ -131,6 +145,7 @@ class DeviceBackend:
         self, device: Device, choice: Choice, plans: Iterable[Plan], loss: BoundLoss, rule: Optimizer, classes: bool
     ):
         self.device, self.choice, self.loss, self.rule, self.classes = device, choice, loss, rule, classes
+        self.entering: int | None = None  # the place of the scale by which the input is rounded, if it is
         self.plans = list(plans)
         self.bytes = max(plan.arena_bytes for plan in self.plans)
         self.base = device.allocate(self.bytes)
@@ -231,6 +246,8 @@ class DeviceBackend:
         addresses = {"set": source.set} | ({"labels": source.labels} if answers else {})
         if augment and not source.ordered:
             addresses["numbers"] = self.address(plan, "order")
+        if self.entering is not None:
+            calls += calls_int8.round_calls(rows * prod(x.shape), self.entering, self.device.sms)
         return self.resolve(plan, calls, names, set() if source.ordered else {"order"}, addresses)
 
     def bind_update(self, plan: Plan, clip_value: float, clip_norm: float, bounds: int) -> list[Bound]:

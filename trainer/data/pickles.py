@@ -11,7 +11,7 @@ import io
 import pickle
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,6 +83,12 @@ class _Unpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only number arrays are let in")
         stand_in = STAND_INS[module, name]
         return lambda *arguments: stand_in(*arguments)  # a throw-away, so that no pickle can alter the table
+
+    def _no_bytearray(self) -> None:
+        """It makes room for as many bytes as it is told before it reads any."""
+        raise pickle.UnpicklingError("it holds a bytearray, which no batch of CIFAR-10 does")
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
 
 
 def read_batch(where: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:

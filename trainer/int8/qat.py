@@ -5,45 +5,29 @@ weights of this step become int8, and each operator's integers (ops.py) give the
 stands for. Backward, rounding counts as if it were not there (Bengio et al., 2013): the float operators' derivatives at
 the rounded inputs and weights, and nothing where a value was held at an end of int8. Scales of activations are taken
 from data once, before the first step; those of weights follow the weights.
-
-A checkpoint holds the weights as the blueprint names them, batchnorms unfolded, so that it is a checkpoint like any
-other; beside them, under qat/, exactly what was trained, and in its meta the scales, from which edge-export --int8
-makes the same integers.
+What is trained, and what a checkpoint holds, is in folded.py; on a card the same runs as kernels (qat_device.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import checkpoint
 from ..backends.numpy import NumpyBackend
-from ..base import check_array
 from ..blueprint import Blueprint, start_rate
-from ..errors import UserError
-from ..fuse import for_training, without_training_only
 from ..graph import Graph, Node
 from ..ops import OPS
 from ..plan import Launch, Plan
 from ..trainer import Trainer
 from . import ops
+from .folded import FOLDED, Folded, Start
 from .scheme import HI, LO, Numbers, Quant
 
-SAMPLES = 512  # of the training set, from which the scales of activations are taken
 RATE, EPOCHS = 0.02, 3  # of the learning rate of a run from the start; where nothing else is asked for
 EXACT = ("maxpool2d", "flatten", "reshape", "transpose", "slice")  # float operators give the same here
-FOLDED = "qat/"  # before a weight's name in a checkpoint
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a run begins with: a float run's checkpoint; or its own, with the scales it had."""
-
-    saved: checkpoint.Checkpoint
-    quants: dict[str, Any] | None = None
 
 
 def defaults(blueprint: Blueprint, given: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +50,8 @@ class Rounded:
         own = {name: np.asarray(weights[name]) for name in node.params.values()}
         if lower.least_scale(self.graph, node, own, self.quants) > self.quants[node.output].scale:
             every = {name: np.asarray(weights[name]) for name in self.graph.params}
-            spans = {t: q.range for t, q in self.quants.items()}
+            unused = dict.fromkeys(range(len(self.graph.tensors)), (0.0, 0.0))  # a checkpoint has no scales of them
+            spans = unused | {t: q.range for t, q in self.quants.items()}
             self.quants = ranges.assign(self.graph, every, spans, self.floats, self.quants)
         return lower.Lowering(self.graph, own, self.quants, self.floats, {}).whole(node)
 
@@ -138,62 +123,23 @@ class _ByName(Mapping[str, np.ndarray]):
         return len(self.plan.graph.params)
 
 
-class QatTrainer(Trainer):
-    """A trainer whose net is the folded one. samples: of the training set, uint8 pictures or float32, from which the
-    scales are taken where `start` has none."""
+class QatTrainer(Folded, Trainer):
+    """A trainer whose net is the folded one."""
 
     def __init__(self, blueprint: Blueprint, start: Start, samples: np.ndarray, **common: Any):
-        self._origin, self._kept_quants = start.saved, start.quants
-        self._samples = samples[np.linspace(0, len(samples) - 1, min(SAMPLES, len(samples))).astype(int)]
+        self.begin(start, samples)
         super().__init__(blueprint, **common)
         for name, w in self._start.items():
             self.array(name)[...] = w
         self.start_average()
 
-    def set_up(self, blueprint: Any, seed: int, classes: bool | None, aids: Any = None) -> None:
-        from litenet.exporter import fold
-        from litenet.exporter.int8 import graphs
-
-        super().set_up(blueprint, seed, classes, aids)
-        found, where = self._origin.weights, self._origin.where
-        whole = {n: check_array(found, n, p.shape, where).astype(np.float32) for n, p in self.full.params.items()}
-        self._whole = whole
-        graph = graphs.separated(for_training(without_training_only(self.full), self.loss.name))
-        graph, self._start = fold.fold_batchnorm(graph, whole)
-        left = [n for n in graph.nodes if n.op == "batchnorm"]
-        if left:
-            raise UserError(
-                f"{self.blueprint.where}: --qat cannot train {left[0].name} (batchnorm): it follows no layer it could "
-                "be folded into.\n  Put it right behind a convolution or a linear layer."
-            )
-        self.graph = self.plain = graph
-        self._without = frozenset(n.name for n in graphs.without_form(self.graph))
-
     def make_backend(self, plans: list[Plan], poison: bool) -> NumpyBackend:
-        return QatBackend(plans, poison, Rounded(self.graph, self._quants(), self._without))
+        quants = self.first_quants(self.mean, self.std)
+        return QatBackend(plans, poison, Rounded(self.graph, quants, self._without))
 
-    def _quants(self) -> dict[int, Quant]:
-        """The scales: those kept, else from the samples."""
-        from litenet.exporter.int8 import search
-
-        if self._kept_quants is not None:
-            return self._by_tensor(self._kept_quants)
-        x = np.empty((len(self._samples), *self.graph.input_shape), np.float32)
-        _into(x, self._samples, *self._scale(self._samples.shape[-1]))
-        return search.quants_of(self.graph, self._start, x, self._without)
-
-    def _by_tensor(self, named: Mapping[str, Any]) -> dict[int, Quant]:
-        used = {self.graph.tensors[t].name: t for t in (self.graph.input, *(n.output for n in self.graph.nodes))}
-        return {used[name]: Quant(float(scale), int(zero)) for name, (scale, zero) in named.items() if name in used}
-
-    @property
-    def int8(self) -> dict[str, Any]:
-        """For a checkpoint's meta: scale and zero point of every tensor by name, and the layers that are float."""
+    def quants(self) -> dict[int, Quant]:
         assert isinstance(self.backend, QatBackend)
-        rounded, tensors = self.backend.rounded, self.graph.tensors
-        used = [self.graph.input, *(n.output for n in self.graph.nodes)]
-        quants = {tensors[t].name: [rounded.quants[t].scale, rounded.quants[t].zero] for t in used}
-        return {"quants": quants, "float": sorted(rounded.floats), "from": self._origin.where}
+        return self.backend.rounded.quants
 
     def load(self, plan: Plan, x: np.ndarray) -> None:
         """The input, as the device rounds it."""
@@ -202,60 +148,6 @@ class QatTrainer(Trainer):
         into = self.backend.array(plan, plan.graph.tensors[plan.graph.input].name, len(x))
         q = self.backend.rounded.quants[plan.graph.input]
         into[...] = ops.dequantize(ops.quantize(Numbers(), into, q), q)
-
-    # ---- what a checkpoint holds
-
-    def state_arrays(self) -> dict[str, np.ndarray]:
-        arrays = super().state_arrays()
-        trained = {key.split("/", 1)[1]: a for key, a in arrays.items() if key.startswith("weights/")}
-        if self.aids.ema:
-            trained |= {key.split("/", 1)[1]: a for key, a in arrays.items() if key.startswith("average/")}
-        kept = {key: a for key, a in arrays.items() if not key.startswith(("weights/", "average/"))}
-        return kept | {f"weights/{n}": a for n, a in self._unfolded(trained).items()} | {
-            FOLDED + key.replace("/", ":"): a for key, a in arrays.items() if key.startswith(("weights/", "average/"))
-        }  # fmt: skip
-
-    def load_arrays(self, arrays: dict[str, np.ndarray], where: str, optimizer: bool = True) -> None:
-        own = {key.removeprefix(FOLDED).replace(":", "/"): a for key, a in arrays.items() if key.startswith(FOLDED)}
-        rest = {key: a for key, a in arrays.items() if not key.startswith(("weights/", FOLDED))}
-        super().load_arrays(rest | own, where, optimizer)
-
-    def _unfolded(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The trained weights as the blueprint's: a folded layer's scale divided out again, its bias in the batchnorm's
-        shift."""
-        from litenet.exporter.fold import batchnorm_affine
-
-        out = dict(self._whole)
-        made = {n.output: n for n in self.full.nodes}
-        here = {n.params["weight"]: n for n in self.graph.nodes if "weight" in n.params}
-        for n in self.full.nodes:
-            if n.op == "batchnorm":
-                before = made[n.inputs[0]]
-                scale, _ = batchnorm_affine(n, self._whole)
-                name, folded = before.params["weight"], here[before.params["weight"]]
-                w = trained[name].astype(np.float64)
-                safe = np.where(scale == 0, 1.0, scale)
-                last = before.op == "depthwise_conv2d"
-                out[name] = (w / (safe if last else safe.reshape(-1, *[1] * (w.ndim - 1)))).astype(np.float32)
-                old = self._whole[before.params["bias"]].astype(np.float64) if "bias" in before.params else 0.0
-                mean = self._whole[n.params["running_mean"]].astype(np.float64)
-                shift = trained[folded.params["bias"]].astype(np.float64) - (old - mean) * scale
-                out[n.params["beta"]] = shift.astype(np.float32)
-        done = {made[n.inputs[0]].name for n in self.full.nodes if n.op == "batchnorm"}
-        for n in self.graph.nodes:
-            if n.name not in done:
-                out |= {name: trained[name] for name in n.params.values()}
-        return out
-
-
-def _into(out: np.ndarray, samples: np.ndarray, mean: Any, std: Any) -> None:
-    from ..data.batches import to_input
-
-    if samples.dtype == np.uint8:
-        pictures = samples if samples.ndim == 4 else samples[..., None]
-        to_input(pictures, mean, std, out=out.reshape(pictures.shape))
-    else:
-        np.copyto(out, samples.reshape(out.shape))
 
 
 def trained(saved: checkpoint.Checkpoint) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:

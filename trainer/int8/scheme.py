@@ -26,14 +26,14 @@ SMALLEST = float(np.finfo(np.float32).tiny)  # of a scale
 
 @dataclass(frozen=True)
 class Quant:
-    """How one tensor's int8 stand for real numbers. scale: exactly a float32, above 0."""
+    """How one tensor's int8 stand for real numbers. scale: exactly a float32, at least SMALLEST."""
 
     scale: float
     zero: int
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < math.inf and float(np.float32(self.scale)) == self.scale):
-            raise ValueError(f"a scale of {self.scale!r}; a finite float32 above 0 is expected")
+        if not (SMALLEST <= self.scale < math.inf and float(np.float32(self.scale)) == self.scale):
+            raise ValueError(f"a scale of {self.scale!r}; a float32 of at least {SMALLEST:.2e} is expected")
         if not LO <= self.zero <= HI:
             raise ValueError(f"a zero point of {self.zero}; {LO} to {HI} is expected")
 

@@ -81,6 +81,7 @@ class Shapes:
     sms: int = 0  # multiprocessors of the card, for splits that fill it; 0: unknown
     node: int = 0  # place of the node among the `nodes` of the net that draw random numbers
     nodes: int = 1
+    scales: tuple[int, ...] = ()  # of inputs and output, in whole numbers: see calls_int8.py
     moments: bool = False  # a convolution leaves the moments of y, a batchnorm finds those of x, in the role "moments"
 
 

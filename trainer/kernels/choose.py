@@ -7,6 +7,8 @@ for each card; without a device that can measure, the variant expected to be fas
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import prod
@@ -16,15 +18,17 @@ from typing import Any
 import numpy as np
 
 from ..ops import OPS
-from . import calls_gemm, calls_moments, calls_other
+from . import calls_gemm, calls_int8, calls_moments, calls_other
 from .call import Call, Kernel, Ref, Shapes
 from .calls_gemm import Variant
 from .tiles import COUNTERS
 
 CANDIDATES = 12  # variants of a part that are timed: those expected to be best
-CLOSE = 1.05  # times the fastest's time: as good, where it takes less scratch memory
+CLOSE = 1.02  # times the fastest's time: as good, where it takes less scratch memory
 ALIGN = 256  # bytes: where each part's scratch memory starts
 BLOCK = 1 << 20  # values of the random numbers that fill the arrays
+
+Order = list[tuple[int, float]]  # (place among the variants, microseconds), fastest first; NaN: not known
 
 
 # what a blueprint's word asks for, "auto" for nothing; columns (im2col) are gathered in passing, never stored
@@ -54,6 +58,16 @@ def by_time(times: list[float], scratch: list[int]) -> list[int]:
     )
 
 
+def within(scratch: Sequence[Sequence[int]], limit: int | None) -> tuple[bool, list[int | None]]:
+    """scratch: bytes of each part's variants, fastest first. (Whether each part has scratch memory of its own, so that
+    they can run at once; the place of each part's variant.) Where that is more than the limit the parts share it, and
+    take the fastest variants that need no more; None: there is none."""
+    together = sum(_aligned(sizes[0]) for sizes in scratch[:-1]) + (scratch[-1][0] if scratch else 0)
+    if limit is None or together <= limit:
+        return True, [0] * len(scratch)
+    return False, [next((i for i, size in enumerate(sizes) if size <= limit), None) for sizes in scratch]
+
+
 def _aligned(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
@@ -69,13 +83,17 @@ def _placed(call: Call, at: int, size: int) -> Call:
     )
 
 
-def _read(path: Path) -> dict[str, list[int]]:
-    """The table in a file; a damaged one is measured anew."""
+def _read(path: Path) -> dict[str, Order]:
+    """The table in a file; a damaged one, and one without times, is measured anew."""
     try:
         found = json.loads(path.read_text())
-        return {str(key): [int(place) for place in order] for key, order in found.items()}
+        return {str(key): [(int(place), float(us)) for place, us in order] for key, order in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
+
+
+def _timed(entry: Any) -> tuple[int, float]:
+    return (entry, math.nan) if isinstance(entry, int) else (int(entry[0]), float(entry[1]))
 
 
 class Choice:
@@ -83,18 +101,26 @@ class Choice:
 
     The table holds, for each part of an operator at a shape, its variants in the order of their times, so that what is
     fastest within a bound of scratch memory follows from one measurement. given: orders that hold whatever the table
-    says, those of a run to be continued, whose bits depend on them. used: the orders asked for so far.
+    says, those of a run to be continued, whose bits depend on them; places alone, of older runs, have no times. used:
+    the orders asked for so far.
     """
 
-    def __init__(self, device: Any, path: Path | None = None, given: dict[str, list[int]] | None = None):
-        self.device, self.path, self.given = device, path, given or {}
+    def __init__(self, device: Any, path: Path | None = None, given: Mapping[str, Sequence[Any]] | None = None):
+        self.device, self.path = device, path
+        self.given = {key: [_timed(entry) for entry in order] for key, order in (given or {}).items()}
         self.table = _read(path) if path is not None and path.exists() else {}
-        self.used: dict[str, list[int]] = {}
+        self.used: dict[str, Order] = {}
         self.measured = 0
 
     def calls(self, op: str, direction: str, s: Shapes, room: int, measure: bool = True) -> list[Call]:
         """room: bytes of scratch memory there are, what `scratch` said when the net was planned. Of fewer samples than
         it was planned for nothing is measured."""
+        if s.scales and direction != "backward":
+            return calls_int8.forward(op, s)[0]
+        if s.scales:
+            first, own, instead = calls_int8.before(op, s)
+            rest = self.calls(op, direction, replace(s, scales=()), room - own, measure)
+            return [*first, *(calls_int8.over(call, own, room - own, instead) for call in rest)]
         if op not in calls_gemm.PARTS:
             return calls_other.CALLS[op](direction, s)
         apart, chosen = self._within(op, direction, s, room, measure)
@@ -108,6 +134,12 @@ class Choice:
 
     def scratch(self, op: str, direction: str, s: Shapes, limit: int | None = None) -> int:
         """Bytes of scratch memory of the fastest variants, or of the fastest that need no more than `limit`."""
+        if s.scales and direction != "backward":
+            return calls_int8.forward(op, s)[1]
+        if s.scales:
+            own = calls_int8.before(op, s)[1]
+            left = None if limit is None else max(limit - own, 0)
+            return own + self.scratch(op, direction, replace(s, scales=()), left)
         if op not in calls_gemm.PARTS:
             return calls_other.SCRATCH.get(op, lambda direction, s: 0)(direction, s)
         apart, chosen = self._within(op, direction, s, limit, True)
@@ -115,8 +147,25 @@ class Choice:
             return sum(_aligned(v.scratch) for v in chosen[:-1]) + chosen[-1].scratch if chosen else 0
         return max(v.scratch for v in chosen)
 
+    def options(self, op: str, direction: str, s: Shapes) -> list[list[tuple[float, int]]]:
+        """Of a matrix product, for each part: (microseconds, bytes of scratch memory) of its variants, fastest first.
+        NaN where nothing was measured; 0 where there is no choice."""
+        found = []
+        for part, every in calls_gemm.parts(op, direction, s).items():
+            variants = candidates(every, s.algorithm)
+            ordered = self._ordered(op, direction, part, s, variants, True)
+            order = self._known(self._key(op, direction, part, s, variants)) if len(variants) > 1 else [(0, 0.0)]
+            times = [us for _, us in order] if order else [math.nan] * len(ordered)
+            found.append([(us, v.scratch) for us, v in zip(times, ordered, strict=True)])
+        return found
+
     def kernels(self, op: str, direction: str, s: Shapes) -> set[Kernel]:
         """What has to be compiled before the calls are known: of a part still to be measured, every variant."""
+        if s.scales and direction != "backward":
+            return {call.kernel for call in calls_int8.forward(op, s)[0]}
+        if s.scales:
+            own = {call.kernel for call in calls_int8.before(op, s)[0]}
+            return own | self.kernels(op, direction, replace(s, scales=()))
         if op not in calls_gemm.PARTS:
             return {call.kernel for call in calls_other.CALLS[op](direction, s)}
         found: list[Variant] = []
@@ -124,7 +173,7 @@ class Choice:
             variants = candidates(every, s.algorithm)
             order = self._known(self._key(op, direction, part, s, variants))
             measured = order is None and hasattr(self.device, "measure")
-            found += variants if measured else [variants[order[0] if order else 0]]
+            found += variants if measured else [variants[order[0][0] if order else 0]]
         return {call.kernel for variant in found for call in variant.calls}
 
     def save(self) -> None:
@@ -142,20 +191,16 @@ class Choice:
     def _within(
         self, op: str, direction: str, s: Shapes, limit: int | None, measure: bool
     ) -> tuple[bool, list[Variant]]:
-        """(whether each part has scratch memory of its own, so that they can run at once; the variants). Where that is
-        more than the limit the parts share it, and take the fastest variants that need no more."""
+        """As `within`, with the variants themselves."""
         parts = calls_gemm.parts(op, direction, s)
         ordered = {
             part: self._ordered(op, direction, part, s, candidates(every, s.algorithm), measure)
             for part, every in parts.items()
         }
-        best = [variants[0] for variants in ordered.values()]
-        together = sum(_aligned(v.scratch) for v in best[:-1]) + (best[-1].scratch if best else 0)
-        if limit is None or together <= limit:
-            return True, best
-        return False, [
-            next((v for v in ordered[part] if v.scratch <= limit), min(every, key=lambda v: v.scratch))
-            for part, every in parts.items()
+        apart, places = within([[v.scratch for v in variants] for variants in ordered.values()], limit)
+        return apart, [
+            min(every, key=lambda v: v.scratch) if place is None else ordered[part][place]
+            for (part, every), place in zip(parts.items(), places, strict=True)
         ]
 
     def _ordered(
@@ -168,14 +213,15 @@ class Choice:
         order = self._known(key)
         if order is None and measure and hasattr(self.device, "measure"):
             times = self._times(op, s, variants)
-            order = self.table[key] = by_time(times, [v.scratch for v in variants])
+            places = by_time(times, [v.scratch for v in variants])
+            order = self.table[key] = [(i, round(1e6 * times[i], 3)) for i in places]
             self.measured += 1
         if order is None:
             return variants
         self.used[key] = order
-        return [variants[i] for i in order]
+        return [variants[i] for i, _ in order]
 
-    def _known(self, key: str) -> list[int] | None:
+    def _known(self, key: str) -> Order | None:
         return self.given.get(key, self.table.get(key))
 
     @staticmethod

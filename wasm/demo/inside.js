@@ -46,12 +46,34 @@ function weightsOf(packed, outputs, K, o) {
   return { bias: packed[start], weight: (k) => packed[start + width * (k + 1)] };
 }
 
+// The values that a pool looks at for value `at` of its output.
+function pooled(layer, attributes, at, x) {
+  const [H, W, C] = x.shape;
+  const whole = layer.op === "global_avg_pool";
+  const { kh, kw, sh, sw, top, left } = whole ? { kh: H, kw: W, sh: 1, sw: 1, top: 0, left: 0 } : windowOf(layer.op, attributes);
+  const columns = whole ? 1 : layer.shape[1];
+  const [c, j, i] = [at % C, Math.floor(at / C) % columns, Math.floor(at / C / columns)];
+  const seen = [];
+  for (let h = i * sh - top; h < i * sh - top + kh; h++)
+    for (let w = j * sw - left; w < j * sw - left + kw; w++)
+      if (h >= 0 && h < H && w >= 0 && w < W) seen.push({ where: [h, w, c], x: x.values[(h * W + w) * C + c] });
+  return seen;
+}
+
 /**
- * One value of an operator's output as its sum: {formula, bias, terms: [{where, x, w}], sum, act, y}; null where an
- * operator is no sum (or its weights are halves, or in groups). at: index into the output; x: {shape, values} it reads.
+ * One value of an operator's output as its sum: {bias, terms: [{where, x, w}], sum, act, y}, or of a pool {largest, terms};
+ * null where an operator is neither (or its weights are halves, or in groups). at: index into the output; x: {shape, values}
+ * it reads.
  */
 export function neuron(model, index, at, x) {
   const layer = model.layers[index];
+  if (/^maxpool2d|^global_avg_pool/.test(layer.op)) {
+    const terms = pooled(layer, model.record(index).attributes, at, x);
+    if (layer.op === "maxpool2d") return { largest: true, terms };
+    const each = terms.map((term) => ({ ...term, w: 1 / terms.length }));
+    const y = each.reduce((total, t) => total + t.x * t.w, 0);
+    return { bias: 0, terms: each, sum: y, act: "h", y };
+  }
   const { weights, attributes } = model.record(index);
   const act = ACTIVATIONS[layer.activation];
   if (!weights || !act) return null;
@@ -84,7 +106,7 @@ export function neuron(model, index, at, x) {
         }
   } else return null;
   const sum = terms.reduce((total, t) => total + t.x * t.w, bias);
-  return { formula: FORMULAS[layer.op], bias, terms, sum, act: act[0], y: act[1](sum) };
+  return { bias, terms, sum, act: act[0], y: act[1](sum) };
 }
 
 function place(k, shape) {

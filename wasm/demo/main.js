@@ -4,6 +4,13 @@ import { Paper } from "./paper.js";
 
 const at = (id) => document.getElementById(id);
 performance.mark("code");
+// The page is laid out once, with its first answer in it; without it where that takes long.
+const PATIENCE = 100; // milliseconds
+document.body.hidden = true;
+const show = () => (document.body.hidden = false);
+setTimeout(show, PATIENCE);
+const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
+const first = LiteNet.load(new URL(wanted, location.href), { onProgress }); // begins before all else
 let model = null;
 let inside, maps, steps; // modules that come after the first answer
 let source = null; // a picture or video other than the paper
@@ -16,6 +23,7 @@ const paper = new Paper(at("paper"), () => {
   source = null;
   soon();
 });
+paper.showExample();
 
 // The answer follows a change once for each frame.
 function soon() {
@@ -31,7 +39,7 @@ function look() {
   if (!model) return;
   if (!source && paper.empty && model.info.picture) return rest();
   try {
-    const given = model.info.picture ? source ?? paper.canvas : new Float32Array(model.info.inputElements);
+    const given = model.info.picture ? source ?? paper.pixels : new Float32Array(model.info.inputElements);
     const answer = model.predict(given, { top: 10 });
     tell(answer);
     trouble("");
@@ -109,7 +117,7 @@ function walk() {
   const which = at("which");
   which.max = traced[step].values.length - 1;
   const value = Math.min(Math.max(Math.trunc(which.valueAsNumber) || 0, 0), which.max);
-  const input = { shape: model.info.inputShape, values: model.info.picture ? model.prepare(source ?? paper.canvas) : new Float32Array(model.info.inputElements) };
+  const input = { shape: model.info.inputShape, values: model.info.picture ? model.prepare(source ?? paper.pixels) : new Float32Array(model.info.inputElements) };
   steps.show(at("step"), model, traced, input, step, value);
   at("back").disabled = step === 0;
   at("next").disabled = step === traced.length - 1;
@@ -130,31 +138,43 @@ function heat(answer) {
   context.drawImage(small, 0, 0, canvas.width, canvas.height);
 }
 
-async function open(given, name) {
+function onProgress({ loaded, total }) {
   const progress = at("progress");
-  progress.hidden = false;
+  if (total) progress.value = loaded / total;
+  else progress.removeAttribute("value");
+}
+
+let turns = 0;
+
+/** Take a model when it is there: a promise of one. The last that was asked for stays. */
+async function open(coming, name) {
+  const turn = ++turns;
+  at("progress").hidden = false;
   try {
-    const loaded = await LiteNet.load(given, {
-      onProgress: ({ loaded: bytes, total }) => (total ? (progress.value = bytes / total) : progress.removeAttribute("value")),
-    });
+    const loaded = await coming;
+    if (turn !== turns) return loaded.dispose();
     performance.mark("model");
     stopWaiting();
     model?.dispose();
     model = loaded;
+    traced = null;
     step = 0;
-    const { info } = model;
-    at("about").textContent =
-      `${info.name ?? name}: ${info.inputShape.join(" × ")} in, ${info.outputs.map((o) => o.shape.join(" × ")).join(" and ")} out, ` +
-      `${info.operators} layers, ${(info.macs / 1e6).toFixed(2)} million multiplications, ${(info.weightsBytes / 1024).toFixed(0)} KB of weights`;
-    at("in-title").textContent = name.startsWith("digits") || /mnist/.test(info.name ?? "") ? "Draw a digit" : "Show it something";
     trouble("");
-    rest();
     look();
+    about(name);
   } catch (error) {
     trouble(error.message);
     if (!model) at("answer").textContent = "No model yet.";
   }
-  progress.hidden = true;
+  if (turn === turns) at("progress").hidden = true;
+}
+
+function about(name) {
+  const { info } = model;
+  at("about").textContent =
+    `${info.name ?? name}: ${info.inputShape.join(" × ")} in, ${info.outputs.map((o) => o.shape.join(" × ")).join(" and ")} out, ` +
+    `${info.operators} layers, ${(info.macs / 1e6).toFixed(2)} million multiplications, ${(info.weightsBytes / 1024).toFixed(0)} KB of weights`;
+  at("in-title").textContent = name.startsWith("digits") || /mnist/.test(info.name ?? "") ? "Draw a digit" : "Show it something";
 }
 
 async function showPicture(file) {
@@ -202,13 +222,13 @@ function trouble(text) {
 
 async function take(file) {
   if (file.type.startsWith("image/")) return showPicture(file);
-  return open(file, file.name);
+  return open(LiteNet.load(file, { onProgress }), file.name);
 }
 
 at("clear").addEventListener("click", () => film(false).then(() => paper.clear()));
 at("film").addEventListener("click", () => film(!filming));
 at("picture").addEventListener("change", ({ target }) => target.files[0] && showPicture(target.files[0]));
-at("bin").addEventListener("change", ({ target }) => target.files[0] && open(target.files[0], target.files[0].name));
+at("bin").addEventListener("change", ({ target }) => target.files[0] && take(target.files[0]));
 at("show-heat").addEventListener("change", look);
 at("which").addEventListener("input", walk);
 at("back").addEventListener("click", () => {
@@ -220,6 +240,14 @@ at("next").addEventListener("click", () => {
   step++;
   at("which").value = 0;
   walk();
+});
+at("maps").addEventListener("click", (event) => {
+  const found = maps.clicked(event);
+  if (!found) return;
+  step = found.layer;
+  at("which").value = found.at;
+  walk();
+  at("steps").scrollIntoView({ block: "nearest" });
 });
 at("selftest").addEventListener("click", async () => {
   try {
@@ -243,5 +271,7 @@ async function fetchTheRest() {
   look();
 }
 
-const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
-open(new URL(wanted, location.href), wanted).then(fetchTheRest);
+open(first, wanted).then(() => {
+  show();
+  requestAnimationFrame(() => setTimeout(fetchTheRest)); // when that has been painted
+});

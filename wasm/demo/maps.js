@@ -5,7 +5,18 @@ const SIDE = 48; // pixels of a picture on the page, about
 
 /** One <div class="layer"> for each operator of a trace. */
 export function draw(place, traced) {
-  place.replaceChildren(...traced.filter((step) => step.op !== "flatten").map(layer));
+  const layers = traced.map((step, index) => ({ ...step, index })).filter((step) => step.op !== "flatten");
+  place.replaceChildren(...layers.map(layer));
+}
+
+/** Which layer's value lies under a click, and where in its output; null beside the pictures. */
+export function clicked({ target, offsetX, offsetY }) {
+  if (!target.dataset.layer) return null;
+  const part = (offset, shown, pixels) => Math.min(Math.max(Math.floor((offset / shown) * pixels), 0), pixels - 1);
+  const row = part(offsetY, target.clientHeight, target.height);
+  const column = part(offsetX, target.clientWidth, target.width);
+  const { layer, channel, count } = Object.fromEntries(Object.entries(target.dataset).map(([key, text]) => [key, Number(text)]));
+  return { layer, at: (row * target.width + column) * count + channel };
 }
 
 function layer(step) {
@@ -18,7 +29,11 @@ function layer(step) {
   let largest = 0;
   for (const v of step.values) largest = Math.max(largest, Math.abs(v));
   const [height, width, count] = step.shape.length === 3 ? step.shape : [1, step.values.length, 1];
-  for (let c = 0; c < Math.min(count, MOST); c++) channels.append(picture(step.values, height, width, count, c, largest));
+  for (let c = 0; c < Math.min(count, MOST); c++) {
+    const canvas = picture(step.values, height, width, count, c, largest);
+    Object.assign(canvas.dataset, { layer: step.index, channel: c, count });
+    channels.append(canvas);
+  }
   box.append(title, channels);
   if (count > MOST) box.append(`and ${count - MOST} more`);
   return box;

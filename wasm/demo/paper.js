@@ -2,6 +2,7 @@
 
 const PEN = 20; // pixels of the paper
 const STEP = 8; // of an arrow key
+const EXAMPLE = "M84 98C88 44 190 44 188 98C186 142 124 178 82 236L206 236"; // a 2
 
 /** onChange is called after each change of the drawing. */
 export class Paper {
@@ -26,11 +27,24 @@ export class Paper {
     canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
+  get pixels() {
+    return this.context.getImageData(0, 0, this.canvas.width, this.canvas.height);
+  }
+
   clear() {
     this.empty = true;
+    this.example = false;
     this.context.fillStyle = "#fff";
     this.context.fillRect(0, 0, this.canvas.width, this.canvas.height);
     this.onChange();
+  }
+
+  /** A digit, for as long as nobody has drawn one. */
+  showExample() {
+    this.#ink();
+    this.context.stroke(new Path2D(EXAMPLE));
+    this.empty = false;
+    this.example = true;
   }
 
   /** A picture on the paper, whole, with white around it. */
@@ -40,7 +54,14 @@ export class Paper {
     context.fillStyle = "#fff";
     context.fillRect(0, 0, canvas.width, canvas.height);
     context.drawImage(picture, (canvas.width - width * scale) / 2, (canvas.height - height * scale) / 2, width * scale, height * scale);
-    this.empty = false;
+    this.empty = this.example = false;
+  }
+
+  #ink() {
+    const { context } = this;
+    context.strokeStyle = "#000";
+    context.lineWidth = PEN;
+    context.lineCap = context.lineJoin = "round";
   }
 
   #place(event) {
@@ -53,9 +74,8 @@ export class Paper {
 
   #line(to) {
     const { context, pen } = this;
-    context.strokeStyle = "#000";
-    context.lineWidth = PEN;
-    context.lineCap = context.lineJoin = "round";
+    if (this.example) this.clear();
+    this.#ink();
     context.beginPath();
     context.moveTo(pen.x, pen.y);
     context.lineTo(to.x, to.y);

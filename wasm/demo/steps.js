@@ -20,22 +20,24 @@ export function show(place, model, traced, input, index, at) {
   place.replaceChildren(...parts);
 }
 
-function sentence({ bias, terms, sum, act, y }) {
+function sentence({ largest, bias, terms, sum, act, y }) {
+  if (largest) return `It is the largest of these ${terms.length}:`;
   const rest = act === "h" ? "" : `; ${act} makes it ${number(y)}`;
   return `It is the bias ${number(bias)} and ${terms.length} products; together h = ${number(sum)}${rest}. The largest of them:`;
 }
 
-function table({ terms }) {
-  const rows = [...terms].sort((a, b) => Math.abs(b.x * b.w) - Math.abs(a.x * a.w)).slice(0, SHOWN);
+function table({ largest, terms }) {
+  const size = largest ? ({ x }) => x : ({ x, w }) => Math.abs(x * w);
+  const rows = [...terms].sort((a, b) => size(b) - size(a)).slice(0, SHOWN);
   const box = document.createElement("div");
   box.className = "table";
   const made = document.createElement("table");
   const head = made.createTHead().insertRow();
-  for (const text of ["x at", "x", "w", "x · w"]) head.append(Object.assign(document.createElement("th"), { textContent: text, scope: "col" }));
+  for (const text of largest ? ["x at", "x"] : ["x at", "x", "w", "x · w"]) head.append(Object.assign(document.createElement("th"), { textContent: text, scope: "col" }));
   const body = made.createTBody();
   for (const { where, x, w } of rows) {
     const row = body.insertRow();
-    for (const text of [where.join(", "), number(x), number(w), number(x * w)]) row.insertCell().textContent = text;
+    for (const text of [where.join(", "), number(x), ...(largest ? [] : [number(w), number(x * w)])]) row.insertCell().textContent = text;
   }
   box.append(made);
   return box;

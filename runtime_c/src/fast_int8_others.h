@@ -1,0 +1,163 @@
+/* What takes no product of a matrix, in int8: depthwise convolutions, sums, pools. Part of fast_int8_kernels.h. */
+
+#ifndef OWN_DEPTHWISE
+/* ---- depthwise: taps go in pairs, whose bytes stand side by side, so that one instruction multiplies and adds both */
+
+/* The weights of each pair of taps; behind the last one come zeros. */
+static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair *pairs)
+{
+    for (uint32_t t = 0; t < taps; t += 2, w += 2 * (size_t)width) {
+        int8_t row[2][LN_PANEL] = {{0}};
+        __builtin_memcpy(row[0], w, width);
+        if (t + 1 < taps) __builtin_memcpy(row[1], w + width, width);
+        pairs[t / 2] = dw_side_by_side(pixel(row[0]), pixel(row[1]));
+    }
+}
+
+INLINE void dw_put(const ln_depthwise8 *d, dw_sums s, const pv *first, int8_t *y, uint32_t live)
+{
+    int32_t sums[LN_PANEL];
+    int8_t kept[LN_PANEL];
+    dw_store(sums, s);
+    put16(sums, first, d->q, live == LN_PANEL ? y : kept);
+    if (live < LN_PANEL)
+        for (uint32_t c = 0; c < live; c++) y[c] = kept[c];
+}
+
+static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y, uint32_t live)
+{
+    for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
+        dw_sums s = DW_ZERO;
+        uint32_t t = 0;
+        for (; t + 1 < d->taps; t += 2)
+            s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), pixel(at + d->tap[t + 1])), w[t / 2]);
+        if (t < d->taps) s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), DW_NONE), w[t / 2]);
+        dw_put(d, s, first, y, live);
+    }
+}
+
+/* 3 x 3, stride 1: the pairs are of one column, the first and second tap, and the third and none; each pair of pixels is
+ * made once for the three positions that see it. w: pairs of column 0, 1, 2. */
+static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y,
+                        uint32_t live)
+{
+    const size_t down = d->tap[3], right = d->tap[1];
+#define DW_COLUMN(p)                                                             \
+    dw_side_by_side(pixel(p), pixel((p) + down)), dw_side_by_side(pixel((p) + 2 * down), DW_NONE)
+    dw_pair column[6] = {DW_COLUMN(at), DW_COLUMN(at + right)};
+    for (uint32_t j = 0; j < d->Wo; j++, at += right, y += d->C) {
+        const dw_pair next[2] = {DW_COLUMN(at + 2 * right)};
+        dw_sums s = dw_dot(DW_ZERO, column[0], w[0]);
+        s = dw_dot(s, column[1], w[1]);
+        s = dw_dot(s, column[2], w[2]);
+        s = dw_dot(s, column[3], w[3]);
+        s = dw_dot(s, next[0], w[4]);
+        s = dw_dot(s, next[1], w[5]);
+        dw_put(d, s, first, y, live);
+        column[0] = column[2];
+        column[1] = column[3];
+        column[2] = next[0];
+        column[3] = next[1];
+    }
+#undef DW_COLUMN
+}
+
+SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
+                       uint32_t row_end, uint32_t panel, uint32_t panel_end)
+{
+    const int by_columns = d->taps == 9 && d->step_j == d->C && d->tap[1] == d->C && d->tap[3] != 3 * (size_t)d->C
+                        && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
+    for (uint32_t q = panel; q < panel_end; q++) {
+        const uint32_t o = q * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
+        const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);
+        const pv first = put_load(wq, wq + 4 * (size_t)width);
+        dw_pair pairs[LN_BYTE_TAPS / 2];
+        wq += 8 * (size_t)width;
+        if (by_columns) {
+            for (uint32_t v = 0; v < 3; v++) {
+                int8_t row_of[3][LN_PANEL] = {{0}};
+                for (uint32_t u = 0; u < 3; u++) __builtin_memcpy(row_of[u], wq + (3 * u + v) * (size_t)width, width);
+                pairs[2 * v] = dw_side_by_side(pixel(row_of[0]), pixel(row_of[1]));
+                pairs[2 * v + 1] = dw_side_by_side(pixel(row_of[2]), DW_NONE);
+            }
+        } else {
+            dw_weights(wq, width, d->taps, pairs);
+        }
+        for (uint32_t i = row; i < row_end; i++)
+            (by_columns ? dw_line_3x3 : dw_line)(d, x + i * d->step_i + o, pairs, &first, y + (size_t)i * d->Wo * d->C + o,
+                                                 live);
+    }
+}
+#endif
+
+/* ---- the rest */
+
+#ifndef TWO_PRODUCTS
+INLINE dw_sums two_products(DW_PIXEL a, DW_PIXEL b, int16_t m1, int16_t m2)
+{
+    const dw_pair m = dw_twice((int32_t)((uint32_t)(uint16_t)m2 << 16 | (uint16_t)m1));
+    return dw_dot(DW_ZERO, dw_side_by_side(a, b), m);
+}
+#endif
+
+#ifndef TWO_PRODUCTS
+/* Factors of up to 22 bits in two parts: of 128 and of what remains. */
+INLINE dw_sums two_large_products(DW_PIXEL a, DW_PIXEL b, int32_t m1, int32_t m2)
+{
+    const dw_pair x = dw_side_by_side(a, b), low = dw_twice((m2 & 127) << 16 | (m1 & 127));
+    const dw_pair high = dw_twice((int32_t)((uint32_t)(m2 >> 7) << 16 | (uint16_t)(m1 >> 7)));
+    return dw_dot(dw_times128(dw_dot(DW_ZERO, x, high)), x, low);
+}
+#endif
+
+/* Factors of 16 bits, as the exporter's are, take fewer instructions. */
+SHARED void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
+                 ln_quantum q)
+{
+    const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
+    size_t i = 0;
+    for (; small && i + 16 <= n; i += 16)
+        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+    for (; i + 16 <= n; i += 16) shift16(two_large_products(pixel(a + i), pixel(b + i), m1, m2), c, shift, q, y + i);
+    for (; i < n; i++) {
+        const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
+        y[i] = (int8_t)(v < q.lo ? q.lo : v > q.hi ? q.hi : v);
+    }
+}
+
+SHARED void most8(const int8_t *x, int8_t *y, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16b v, next;
+        GET(v, y + i);
+        GET(next, x + i);
+        LARGER(v, next);
+        PUT(y + i, v);
+    }
+    for (; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
+}
+
+/* y[i] = clamp(z + x[i] inverse), rounded as ln_rounded does */
+SHARED void enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
+{
+    const ln_quant all = {-128, 127, 0, 0, 0, 0};
+    const ln_quantum q = {z, -128, 127};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) shift16(dw_rounded(x + i, inverse), 0, 0, q, y + i);
+    for (; i < n; i++) y[i] = ln_held(&all, z, ln_rounded(x[i] * inverse));
+}
+
+SHARED void sum8(const int8_t *x, int32_t *sum, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16i s;
+        v16b next;
+        GET(s, sum + i);
+        GET(next, x + i);
+        s += __builtin_convertvector(next, v16i);
+        PUT(sum + i, s);
+    }
+    for (; i < n; i++) sum[i] += x[i];
+}

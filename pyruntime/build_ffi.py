@@ -51,7 +51,8 @@ static size_t litenet_run_real_bytes(const ln_model *m)
 }
 static ln_status litenet_run_real(const ln_model *m, void *arena, size_t arena_bytes, const float *in, float *out)
 {
-    uint8_t *given = (uint8_t *)arena + (arena_bytes + 63) / 64 * 64, *taken = given + (ln_input_bytes(m) + (size_t)63) / 64 * 64;
+    uint8_t *given = (uint8_t *)arena + (arena_bytes + 63) / 64 * 64;
+    uint8_t *taken = given + (ln_input_bytes(m) + (size_t)63) / 64 * 64;
     ln_status s = ln_quantize_input(m, in, given);
     if (s == LN_OK) s = litenet_run(m, arena, arena_bytes, given, taken);
     return s != LN_OK ? s : ln_dequantize_output(m, taken, out);

@@ -45,7 +45,7 @@ def prepare(name: str, folder: Path) -> None:
     wanted = [folder / f"{name}{end}" for end in (".bin", ".int8.bin", ".tflite", ".qdq.onnx")]
     if all(path.exists() for path in wanted):
         return
-    from runtime_peers import to_onnx
+    from to_onnx import to_onnx
     from to_tflite import to_tflite
 
     whole, source = zoo_bins.whole(name), zoo_bins.source_of(name)
@@ -88,24 +88,30 @@ def runners(name: str, folder: Path, kernels: str | None) -> dict[str, Run]:
     """What is timed, and gives the answer."""
     import onnxruntime
     import openvino
-    from runtime_peers import LiteRT
+    from ai_edge_litert.interpreter import Interpreter
 
     ours = InferenceEngine(folder / f"{name}.int8.bin", threads=1, kernels=kernels, tuned=False)
     floats = InferenceEngine(folder / f"{name}.bin", threads=1, kernels=kernels, tuned=False)
     x = np.random.default_rng(0).uniform(-1, 1, ours.input_shape).astype(np.float32)
-    fed = x.transpose(2, 0, 1)[None].copy() if x.ndim == 3 else x.reshape(1, -1)
 
-    litert = LiteRT(folder / f"{name}.tflite")
-    ends = litert.net.get_input_details()[0], litert.net.get_output_details()[0]
+    litert = Interpreter(str(folder / f"{name}.tflite"), num_threads=1)
+    litert.allocate_tensors()
+    ends = litert.get_input_details()[0], litert.get_output_details()[0]
     (sx, zx), (sy, zy) = (end["quantization"] for end in ends)
     steps = np.clip(np.round(x / sx) + zx, -128, 127).astype(np.int8)
     batch = steps[None]
+
+    def run_litert() -> np.ndarray:
+        litert.set_tensor(ends[0]["index"], batch)
+        litert.invoke()
+        return (litert.get_tensor(ends[1]["index"])[0].astype(np.float32) - zy) * sy
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     ort = onnxruntime.InferenceSession(folder / f"{name}.qdq.onnx", options, providers=["CPUExecutionProvider"])
-    given = ort.get_inputs()[0].name
+    given, wanted = ort.get_inputs()[0].name, ort.get_inputs()[0].shape
+    fed = x[None] if list(x.shape) == wanted[1:] else x.transpose(2, 0, 1)[None].copy()
 
     config = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY",
               "INFERENCE_PRECISION_HINT": "f32"}  # fmt: skip
@@ -114,7 +120,7 @@ def runners(name: str, folder: Path, kernels: str | None) -> dict[str, Run]:
         OURS: lambda: ours.predict(x),
         RAW: lambda: ours.predict(steps, raw=True),
         FLOAT: lambda: floats.predict(x),
-        LITERT: lambda: (litert.run(batch).astype(np.float32) - zy) * sy,
+        LITERT: run_litert,
         ORT: lambda: ort.run(None, {given: fed})[0][0],
         OPENVINO: lambda: request.infer([fed], share_inputs=True, share_outputs=True)[0][0],
     }

@@ -50,14 +50,17 @@ BOARDS: dict[str, Board] = {
 }
 
 
-# Instructions a multiply-accumulate of the portable kernels, -Os, counted under emulation by
-# benchmarks/chip_instructions.py: of a layer as a whole, so that what surrounds the products is in them.
+# Instructions a multiply-accumulate, -Os, counted under emulation by benchmarks/chip_instructions.py: of a layer as a
+# whole, so that what surrounds the products is in them. int8 with the processor's short vectors.
 INSTRUCTIONS: dict[str, dict[str, float]] = {
     "cortex-m0": {"linear F32": 120, "conv2d F32": 123, "depthwise_conv2d F32": 115, "embed_projection F32": 129},
     "cortex-m3": {"linear F32": 47.5, "conv2d F32": 49.2, "depthwise_conv2d F32": 52.1, "embed_projection F32": 53.5},
-    "cortex-m4f": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
-    "cortex-m7": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73},
-    "cortex-m55": {"linear F32": 4.98, "conv2d F32": 6.42, "depthwise_conv2d F32": 13.6, "embed_projection F32": 8.76},
+    "cortex-m4f": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73,
+                   "linear I8": 1.94, "conv2d I8": 2.99, "depthwise_conv2d I8": 11.1},
+    "cortex-m7": {"linear F32": 4.22, "conv2d F32": 5.63, "depthwise_conv2d F32": 13.6, "embed_projection F32": 7.73,
+                   "linear I8": 1.94, "conv2d I8": 2.99, "depthwise_conv2d I8": 11.1},
+    "cortex-m55": {"linear F32": 4.98, "conv2d F32": 6.42, "depthwise_conv2d F32": 13.6, "embed_projection F32": 8.76,
+                   "linear I8": 1.02, "conv2d I8": 2.76, "depthwise_conv2d I8": 11.3},
 }
 
 

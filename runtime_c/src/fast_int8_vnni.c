@@ -119,11 +119,6 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
     return _mm512_dpwssd_epi32(s, x, w);
 }
 
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    _mm512_storeu_si512(to, s);
-}
-
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {

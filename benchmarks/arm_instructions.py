@@ -6,7 +6,8 @@
 
 What it needs of the other processor it fetches into the folder WORK: an AArch64 Python from Debian's archive and the
 AArch64 wheels of NumPy, cffi, ncnn and ai-edge-litert from PyPI (100 MB, once). Each runtime is called from that
-Python, one thread, float32 (ncnn_half: as ncnn is by default, with weights in half precision); QEMU counts every
+Python, one thread, float32 (ncnn_half: as ncnn is by default, with weights in half precision; --peers
+litenet,litenet_int8,litert_int8: int8, the same integers, floats in and out of ours, int8 of LiteRT's); QEMU counts every
 instruction between two marks (count_instructions.c), so a call from Python, about 15,000 instructions, is part of each
 figure.
 
@@ -96,15 +97,18 @@ def build(work: Path, compiler: list[str]) -> None:
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", *counter], check=True)
 
 
-def write(work: Path, name: str) -> tuple[int, ...]:
+def write(work: Path, name: str, peers: list[str]) -> tuple[int, ...]:
     """The net for every peer, and an input; the shape of the input."""
     source = zoo_bins.source_of(name)
     made = device.prepare(source)
     meta = {"name": name}
+    (work / f"{name}.litenet_int8").write_bytes(zoo_bins.quantised(name))
+    (work / f"{name}.litert_int8").write_bytes(to_tflite(zoo_bins.whole(name)))
     (work / f"{name}.litenet").write_bytes(format.write(device.model(made, format.Preprocessing(), False, meta, None)))
-    text, weights = to_ncnn(source)
-    (work / f"{name}.ncnn.param").write_text(text)
-    (work / f"{name}.ncnn.bin").write_bytes(weights)
+    if any(p.startswith("ncnn") for p in peers):
+        text, weights = to_ncnn(source)
+        (work / f"{name}.ncnn.param").write_text(text)
+        (work / f"{name}.ncnn.bin").write_bytes(weights)
     (work / f"{name}.litert").write_bytes(to_tflite(source))
     x = np.random.default_rng(0).standard_normal(made.graph.input_shape).astype(np.float32)
     np.save(work / f"{name}.npy", x)
@@ -144,7 +148,7 @@ def main() -> None:
     peers = args.peers.split(",")
     print(f"million instructions, {args.cpu}, LiteNet by {args.cc}, on {platform.machine()} (times LiteNet's)")
     for name in args.nets or NETS:
-        write(work, name)
+        write(work, name, peers)
         found = {peer: count(work, peer, name, args.cpu, args.runs) for peer in peers}
         ours, want = found[peers[0]]
         cells = []

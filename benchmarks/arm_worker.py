@@ -46,20 +46,26 @@ def litert(path, x):
 
     interpreter = Interpreter(path, num_threads=1)
     interpreter.allocate_tensors()
-    given = interpreter.tensor(interpreter.get_input_details()[0]["index"])
-    out = interpreter.tensor(interpreter.get_output_details()[0]["index"])
+    ends = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    given, out = (interpreter.tensor(end["index"]) for end in ends)
+    scale, zero = 1.0, 0
+    if ends[0]["dtype"] == np.int8:
+        s, z = ends[0]["quantization"]
+        x = np.clip(np.round(x / s) + z, -128, 127).astype(np.int8)
+        scale, zero = ends[1]["quantization"]
     given()[:] = x[None]
 
     def run():
         interpreter.invoke()
-        return np.array(out()[0])
+        return (out()[0] - np.float32(zero)) * np.float32(scale) if zero or scale != 1 else np.array(out()[0])
 
     return run
 
 
 def main():
     peer, path, x, runs, y = sys.argv[1:]
-    run = {"litenet": litenet, "ncnn": ncnn, "ncnn_half": ncnn_half, "litert": litert}[peer](path, np.load(x))
+    peers = {"litenet": litenet, "ncnn": ncnn, "ncnn_half": ncnn_half, "litert": litert}
+    run = peers[peer.removesuffix("_int8")](path, np.load(x))
     run()
     run()
     for _ in range(int(runs)):

@@ -42,7 +42,7 @@ def float32(op: str) -> bytes:
 
 def int8(op: str) -> bytes:
     shape, given = LAYERS[op]
-    net = Net(shape, Quant(0.05, -3))
+    net = Net(shape, Quant(1 / 16, -3))
     net.add(op, **given)
     return write(net.model())
 

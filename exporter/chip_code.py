@@ -14,7 +14,6 @@ what either form takes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -97,7 +96,7 @@ def has_compiler(cpu: str) -> bool:
 def from_table(cpu: str, needs: Sequence[str]) -> Code | None:
     """Added up from chip_code.json: within a few percent of what a compiler gives."""
     table = json.loads(TABLE.read_text(encoding="utf-8")).get(cpu)
-    if table is None:
+    if table is None or any(form in needs and form not in table for form in FORMS):
         return None
     total: dict[str, int] = {}
     stack = 0
@@ -133,9 +132,9 @@ def _by_op(symbols: dict[str, int], needs: Sequence[str]) -> dict[str, int]:
 
 
 @cache
-def link(cpu: str, needs: tuple[str, ...], made: Path | None = None) -> Linked:
+def link(cpu: str, needs: tuple[str, ...], made: Path | None = None, more: tuple[str, ...] = ()) -> Linked:
     """Compile and link the runtime with just these. made: a folder of objects to take those from, and add those to, whose
-    text is the same."""
+    code is the same. more: options of the compiler."""
     compiler, *flags = CPUS[cpu]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -145,7 +144,7 @@ def link(cpu: str, needs: tuple[str, ...], made: Path | None = None) -> Linked:
         (work / "measured.c").write_text(MAIN)
         (work / "size.c").write_text('#include "litenet.h"\nchar size_of_model[sizeof(ln_model)];\n')
         include = [f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'src'}", '-DLN_OPS_HEADER="ops.h"', f"-I{work}"]
-        common = [compiler, *flags, *FLAGS, *include]
+        common = [compiler, *flags, *FLAGS, *include, *more]
         sources = [p for p in sorted((RUNTIME / "src").glob("*.c"))
                    if not p.name.startswith("fast_") and p.name not in ("ln_file.c", "ln_threads.c")]  # fmt: skip
         sources += [work / "measured.c", ROOT / "firmware_examples" / "common" / "small_mem.c"]
@@ -153,8 +152,7 @@ def link(cpu: str, needs: tuple[str, ...], made: Path | None = None) -> Linked:
         for source in sources:
             out = work / f"{source.stem}.o"
             if made is not None:
-                text = _run([*common, "-E", "-P", str(source)])
-                out = made / f"{source.stem}-{cpu}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.o"
+                out = made / f"{source.stem}-{cpu}-{'-'.join(sorted(_seen(source, needs)))}.o"
             if not out.exists():
                 _run([*common, "-fstack-usage", "-c", str(source), "-o", str(out)])
             objects.append(str(out))
@@ -169,6 +167,19 @@ def link(cpu: str, needs: tuple[str, ...], made: Path | None = None) -> Linked:
         frames = stack_frames(Path(o).with_suffix(".su") for o in objects)
         stack = stack_bound(tools, elf, "measured", frames) - frames.get("measured", 0)
         return Linked(symbols, sections, stack, _symbols(tools, work / "size.o")["size_of_model"])
+
+
+PAIRS = {name.upper() for name, m in OPS.items() if len(m.OP.inputs) == 2}
+
+
+def _seen(source: Path, needs: Sequence[str]) -> set[str]:
+    """Which of these the code of a source depends on: those it names, the types of tensors, and whether an operator has
+    two inputs. What has a list of all operators depends on all."""
+    text = source.read_text(encoding="utf-8")
+    if re.search(r'#include "ln_ops(_i8)?\.def"|LN_WITH_ACT_', text):
+        return set(needs)
+    named = set(re.findall(r"LN_WITH_(\w+)", text)) | {"F16", *FORMS}
+    return {need for need in needs if need in named} | ({"PAIR"} if PAIRS.intersection(needs) else set())
 
 
 def _symbols(tools: str, elf: Path) -> dict[str, int]:
@@ -325,9 +336,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{cpu}: {CPUS[cpu][0]} is not installed; its rows stay as they are", file=sys.stderr)
             continue
         table[cpu] = measure(cpu)
+        text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
+        TABLE.write_text(text + "\n", encoding="utf-8")
         print(f"{cpu}: {sum(len(table[cpu][form]['needs']) for form in FORMS)} rows", flush=True)
-    text = json.dumps(table, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
-    TABLE.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

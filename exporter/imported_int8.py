@@ -84,7 +84,7 @@ def convert(path: Path, foreign: Foreign, given: Given, out: Path, options: impo
         found.append(compare(net, foreign, q, tensors, what))
         layers = imported_layers.layers(net, foreign, q[:LAYER_SAMPLES])
         refuse_layer(layers, found[-1], foreign)
-    if layers is None or not exact:
+    if layers is None:
         refuse_mismatch(found[-1], foreign)  # of given inputs and noise the given ones decide
     metadata["parity"] = found[-1].as_dict() | ({} if layers is None else {"layers": layers.as_dict()})
     with imported.refusing(path):
@@ -187,12 +187,14 @@ def apart(a: np.ndarray, b: np.ndarray, scale: float) -> np.ndarray:
 
 def refuse_layer(layers: imported_layers.Layers | None, found: Steps, foreign: Foreign) -> None:
     """Raise UserError where an operator gives something else for the same whole numbers."""
-    if layers is None or layers.steps <= imported_layers.MOST:
+    if layers is None or layers.proved:
         return
+    what = f"the output of {layers.worst!r}", f"{layers.steps} steps of int8 (allowed {imported_layers.MOST})"
+    if layers.steps <= imported_layers.MOST:
+        what = "an output in floats", f"{layers.floats:.3g} times as much as is allowed"
     raise UserError(
-        f"{foreign.where}: on {found.what}, the output of {layers.worst!r} differs from that of {layers.by} by "
-        f"{layers.steps} steps of int8 (allowed {imported_layers.MOST}); nothing was written.\n"
-        "  This is a fault of LiteNet: please report it with the model."
+        f"{foreign.where}: on {found.what}, {what[0]} differs from that of {layers.by} by {what[1]}; nothing was "
+        "written.\n  This is a fault of LiteNet: please report it with the model."
     )
 
 

@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from litenet.trainer.graph import Node
 from litenet.trainer.int8 import net as nets
 from litenet.trainer.int8.net import Net
 
 from .importers.foreign import Foreign
 
 MOST = 1  # step
+NEAR = 1e-3  # of outputs in floats: share of the largest, and absolute
 
 
 @dataclass(frozen=True)
 class Layers:
     """checked: outputs that the source has too, of `operators` on whole numbers; the others are parts of those. steps:
-    the largest difference, at `worst`; values, and how many of them are not equal."""
+    the largest difference, at `worst`; values, and how many of them are not equal. floats: of outputs that are none of
+    these, the largest difference as a share of what is allowed, from the nearest numbers of the source before them."""
 
     checked: int
     operators: int
@@ -29,6 +30,11 @@ class Layers:
     values: int
     unequal: int
     by: str
+    floats: float
+
+    @property
+    def proved(self) -> bool:
+        return self.steps <= MOST and self.floats <= 1
 
     def __str__(self) -> str:
         share = 100 * (1 - self.unequal / max(self.values, 1))
@@ -50,30 +56,27 @@ def layers(net: Net, foreign: Foreign, q: np.ndarray) -> Layers | None:
     found = given.inside(foreign.input.to_source(nets.real(net, net.graph.input, q)).astype(np.float32))
     if found is None:
         return None
-    theirs, by = found
+    theirs, want, by = found
     known = {net.graph.input: q}
     for t, port in given.sources.items():
         shape = net.graph.tensors[t].shape
         if port.name in theirs and t in net.quants and t not in known and port.order[:1] == (0,):
             known[t] = port.to_ours(theirs[port.name], shape).reshape(len(q), *shape)
-    made = {n.output: n for n in net.graph.nodes}
-    whole = [n for n in net.graph.nodes if net.is_int8(n)]
-    checked, values, unequal, steps, worst = 0, 0, 0, 0, ""
-    for n in whole:
-        if n.output not in known or not _reaches(net, n, made, known):
+    values = dict(known)
+    checked, count, unequal, steps, worst, floats = 0, 0, 0, 0, "", 0.0
+    for n in net.graph.nodes:
+        y = nets.step(net, n, [values[t] for t in n.inputs])
+        if n.output not in known:
+            values[n.output] = y
             continue
-        apart = np.abs(_given(net, n, made, known).astype(np.int32) - known[n.output])
-        checked, values, unequal = checked + 1, values + apart.size, unequal + int((apart > 0).sum())
+        apart = np.abs(y.astype(np.int32) - known[n.output])
+        checked, count, unequal = checked + 1, count + apart.size, unequal + int((apart > 0).sum())
         if not int(apart.max()) <= steps:
             steps, worst = int(apart.max()), n.name
-    return Layers(checked, len(whole), steps, worst, values, unequal, by) if checked else None
-
-
-def _reaches(net: Net, n: Node, made: dict[int, Node], known: dict[int, np.ndarray]) -> bool:
-    """Whether what it reads follows from the source's numbers by whole numbers alone."""
-    return net.is_int8(n) and all(t in known or (t in made and _reaches(net, made[t], made, known)) for t in n.inputs)
-
-
-def _given(net: Net, n: Node, made: dict[int, Node], known: dict[int, np.ndarray]) -> np.ndarray:
-    """What it makes of the nearest numbers of the source before it."""
-    return nets.step(net, n, [known[t] if t in known else _given(net, made[t], made, known) for t in n.inputs])
+    for port, t, w in zip(foreign.outputs, net.graph.outputs, want, strict=True):
+        if t not in known:
+            gap = np.abs(port.to_source(nets.real(net, t, values[t])).reshape(-1).astype(np.float64) - w.reshape(-1))
+            most = net.quants[t].scale * 1.001 if t in net.quants else NEAR * float(np.abs(w).max()) + NEAR
+            floats = max(floats, float(gap.max()) / most) if np.isfinite(gap).all() else float("nan")
+    operators = sum(net.is_int8(n) for n in net.graph.nodes)
+    return Layers(checked, operators, steps, worst, count, unequal, by, floats) if checked else None

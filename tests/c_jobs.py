@@ -31,6 +31,8 @@ BUILDS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "gcc-O3": ("gcc", False, ("-O3",)),
     "clang-O3": ("clang", False, ("-O3",)),
 }
+# AVX-VNNI's kernels in AVX-512's form of the instruction, for processors that have only that
+EVEX_VNNI = {"evex-vnni": ("gcc", False, ("-O2", "-DLN_EVEX_VNNI"))}
 FIRST = "gcc"
 if cbuild.COVERAGE:  # one build, which counts what runs
     BUILDS = {FIRST: ("clang", False, ())}
@@ -186,7 +188,7 @@ def run(
         if shutil.which(command[0]) is None:
             pytest.skip(f"{command[0]} is not installed")
     else:
-        compiler, sanitize, flags = BUILDS[build]
+        compiler, sanitize, flags = (BUILDS | EVEX_VNNI)[build]
     driver_name = "wasm_driver" if build.startswith("wasm") else "ops_driver"
     sources = [cbuild.TESTS_C / f"{driver_name}.c", *cbuild.core()]
     if build in CHIPS:

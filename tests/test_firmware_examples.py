@@ -116,7 +116,8 @@ def test_the_arduino_assembler_leaves_other_folders_alone(model, tmp_path):
 def test_every_board_has_its_readme_of_one_template():
     for folder in sorted(p for p in firmware.EXAMPLES.iterdir() if p.is_dir() and p.name != "common"):
         text = (folder / "README.md").read_text(encoding="utf-8")
-        rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+        table = next(part for part in text.split("\n\n") if part.startswith("| | |"))
+        rows = [line.split("|")[1].strip() for line in table.splitlines()]
         want = ["---", "wiring", "build", "flash", "then", "flash, RAM, time", "what ran"]
         assert [r for r in rows if r] == want, folder
 

@@ -81,7 +81,7 @@ def test_a_qdq_model_gives_what_onnx_runtime_gives(kind, per_channel, softmax, t
         engine.selftest()
 
 
-def test_what_the_source_calculates_in_floats_stays_float(tmp_path, capsys):
+def test_what_the_source_calculates_in_floats_stays_float(tmp_path, capsys, monkeypatch):
     n = Net(np.int8)
     x = n.round("x", 0.03, 5)
     y = n.node("Conv", f"{x} {n.whole(steps(4, 3, 3, 3), 0.01)}")
@@ -93,6 +93,10 @@ def test_what_the_source_calculates_in_floats_stays_float(tmp_path, capsys):
     with InferenceEngine(tmp_path / "net.bin") as engine:
         assert [layer.dtype for layer in engine.layers] == ["int8", "float32", "float32", "float32"]
         engine.selftest()
+    monkeypatch.setattr(imported.imported_layers, "NEAR", 1e-12)  # a last digit
+    assert cli.main([str(tmp_path / "net.onnx"), "-o", str(tmp_path / "far.bin")]) == 1
+    assert "an output in floats differs from that of ONNX Runtime by" in capsys.readouterr().err
+    assert not (tmp_path / "far.bin").exists()
 
 
 def test_quantised_models_are_not_calibrated_again(tmp_path, capsys):

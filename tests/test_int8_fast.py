@@ -136,6 +136,13 @@ def test_winograds_algorithm_gives_the_bytes_of_the_definition(build, kernels, n
     compare(build, name, HERE[kernels], WINOGRAD_4)
 
 
+@pytest.mark.skipif("avx2" not in HERE, reason="x86-64 with AVX2 only")
+@pytest.mark.parametrize(("name", "choice"), [("nets", CHOOSE), ("products", CHOOSE), ("winograd", WINOGRAD_4)])
+def test_the_kernels_for_avx_vnni_give_the_bytes_of_the_definition(name, choice):
+    """Where the processor has AVX-512 VNNI; elsewhere AVX2's are tested once more."""
+    compare("evex-vnni", name, HERE["avx2"], choice)
+
+
 @pytest.mark.parametrize("name", ["nets", "products", "pooled", "add", "adds", "maxpool2d", "global_avg_pool"])
 @pytest.mark.parametrize("machine", [*MACHINES])
 def test_other_machines_give_the_bytes_of_the_definition(machine, name):

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 import zlib
+from dataclasses import replace
 
 import bins
 import cv2
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from litenet.pyruntime import serial_verify
-from litenet.pyruntime.chip_file import stripped
+from litenet.pyruntime.chip_file import identity, stripped
 from litenet.pyruntime.engine import InferenceEngine
 from litenet.pyruntime.serial_cli import main
 from litenet.pyruntime.serial_device import Device, random_input
@@ -100,14 +101,32 @@ def damaged(data: bytes, op: int) -> bytes:
     return bytes(out)
 
 
+@pytest.fixture
+def difference(port, tmp_path, capsys, monkeypatch):
+    """difference(model, op): what verify says where one weight of that operator is another on the board."""
+
+    def said(model, op: int) -> str:
+        other = tmp_path / "other.bin"
+        other.write_bytes(damaged(model.read_bytes(), op))
+        monkeypatch.setattr(serial_verify, "same_model", lambda *args: None)  # it would be noticed there
+        status, out, _ = run(capsys, "verify", port, other, "--samples", 4)
+        assert status == 1
+        return out
+
+    return said
+
+
 @pytest.mark.parametrize(("op", "named"), [(0, "conv2d0 (conv2d, operator 0)"), (3, "linear3 (linear, operator 3)")])
-def test_the_first_operator_that_differs_is_named(digits, port, tmp_path, capsys, monkeypatch, op, named):
-    other = tmp_path / "other.bin"
-    other.write_bytes(damaged(digits[1].read_bytes(), op))
-    monkeypatch.setattr(serial_verify, "same_model", lambda *args: None)  # it would be noticed there
-    status, out, _ = run(capsys, "verify", port, other, "--samples", 4)
-    assert status == 1
+def test_the_first_operator_that_differs_is_named(digits, difference, op, named):
+    out = difference(digits[1], op)
     assert "sample 1 (golden) differs by" in out and f"the first operator that differs: {named}" in out
+    assert "build its firmware" not in out  # it runs the LiteNet of this PC
+
+
+def test_a_board_that_differs_and_runs_another_version_is_told_so(digits, difference, monkeypatch):
+    known = Device._info
+    monkeypatch.setattr(Device, "_info", lambda self: replace(known(self), runtime="0.0.9"))
+    assert "the board runs LiteNet 0.0.9, this PC 0." in difference(digits[1], 0)
 
 
 def test_another_model_than_the_boards_is_refused(digits, port, tmp_path, capsys):
@@ -186,6 +205,19 @@ def test_a_port_in_use_is_one_sentence(port, capsys):
 def test_silence_is_one_sentence(capsys):
     with Fake() as fake:
         assert "no answer: is this the right port" in failed(capsys, "info", fake.name, "--wait", 0.02)
+
+
+def test_a_board_that_falls_silent_is_one_sentence(digits, capsys):
+    """As when it is switched off, but not its adapter: it answers HELLO, INFO and no more."""
+    told = bytes(1) + struct.pack("<BIIIIHIIIB", 0, identity(digits[1].read_bytes()), 9, 3136, 40, 4, 16, 1000, 0, 0)
+
+    def answer(data):
+        answers = {Request.HELLO: b"\0\xf0\0", Request.INFO: told + b"\x050.1.0\4fake"}
+        frames = [f for f in Reader().feed(data) if f.type in answers]
+        return b"".join(encode(Frame(f.type | 0x80, f.sequence, answers[f.type])) for f in frames)
+
+    with Fake(answer) as fake:
+        assert "has stopped answering" in failed(capsys, "verify", fake.name, digits[1], "--wait", 0.02)
 
 
 def test_garbage_as_of_a_wrong_baud_rate_is_one_sentence(capsys):
@@ -307,6 +339,16 @@ def test_a_model_that_cannot_run_there_is_refused_and_the_old_goes_on(digits, po
     status, out, err = run(capsys, "flash-model", port, new)
     assert (status, out) == (1, "") and says in err
     assert run(capsys, "verify", port, digits[1], "--samples", 3)[0] == 0
+
+
+def test_a_board_that_was_reset_while_it_was_sent_a_model_is_one_sentence(digits, port):
+    with Link(open_port(port), port) as link:
+        device = Device(link)
+        sending = device.load(stripped(digits[1].read_bytes()))
+        next(sending)
+        link.ask(Request.LOAD, struct.pack("<II", 0, 0))  # as after a reset, no model is expected
+        with pytest.raises(SerialError, match="it was reset. The old model goes on"):
+            next(sending)
 
 
 def test_what_is_sent_damaged_is_not_tried(port):

@@ -7,10 +7,9 @@ import firmware
 import numpy as np
 import pytest
 from int8_nets import picture_model, pictures
-from test_serial import damaged, run
+from test_serial import damaged, difference, run  # noqa: F401  (difference: a fixture)
 
 from litenet.exporter import records
-from litenet.pyruntime import serial_verify
 from litenet.pyruntime.engine import InferenceEngine
 
 pytest.importorskip("serial", reason="pyserial is not installed")
@@ -56,12 +55,8 @@ def test_it_names_what_is_in_a_picture(little, port, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("op", "named"), [(0, "conv2d0 (conv2d, operator 0)"), (2, "linear2 (linear, operator 2)")])
-def test_the_first_operator_that_differs_is_named(little, port, tmp_path, capsys, monkeypatch, op, named):
-    other = tmp_path / "other.bin"
-    other.write_bytes(damaged(little[1].read_bytes(), op))
-    monkeypatch.setattr(serial_verify, "same_model", lambda *args: None)  # it would be noticed there
-    status, out, _ = run(capsys, "verify", port, other, "--samples", 4)
-    assert status == 1
+def test_the_first_operator_that_differs_is_named(little, difference, op, named):  # noqa: F811
+    out = difference(little[1], op)
     assert "at most 0 is allowed" in out and f"the first operator that differs: {named}" in out
 
 

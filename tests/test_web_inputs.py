@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bins
 import cv2
+import int8_nets
 import numpy as np
 import pytest
 from demo_page import NEEDS, ROOT, STROKES, Page, browsing, serving, trained_on_digits
@@ -162,6 +163,27 @@ def test_every_kind_of_picture_gives_the_bits_of_its_pixels(page):
     assert len(found) == 7 and len({index for _, _, index in found}) == 1
     for kind, values, _ in found:
         np.testing.assert_array_equal(np.frombuffer(base64.b64decode(values), np.float32), want, kind)
+
+
+@pytest.mark.parametrize("net", ["mlp", "digits", "colors", "int8"])
+def test_the_browser_gives_the_bits_of_the_portable_kernels(page, net):
+    file = int8_nets.picture_model(int8_nets.pictures()) if net == "int8" else getattr(bins, net)().bytes()
+    engine = InferenceEngine(file, kernels="portable")
+    x = np.random.default_rng(3).standard_normal(engine.input_shape).astype(np.float32)
+    plain, best = page.page.evaluate(
+        """async ([file, x]) => {
+             const { LiteNet } = await import("/litenet.js");
+             const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+             const values = async () => [...(await LiteNet.load(bytes(file))).run(new Float32Array(bytes(x).buffer))];
+             const best = await values();
+             await LiteNet.useModule(new URL("/litenet.wasm", location.href));
+             return [await values(), best];
+           }""",
+        [base64.b64encode(part).decode() for part in (file, x)],
+    )
+    want = np.ravel(engine.predict(x))
+    np.testing.assert_array_equal(np.array(plain, np.float32), want)
+    np.testing.assert_allclose(best, want, 0 if net == "int8" else 1e-5, 0 if net == "int8" else 1e-5)
 
 
 def test_five_hundred_models_come_and_go_in_a_page(browser, page):

@@ -38,13 +38,17 @@ class Scaled:
         return Scaled(whole.astype(np.int8), self.scale, 0 * zero, self.axis) if fits else None
 
 
+# Of one run of the source's runtime for inputs (N, ...): the int8 that it has at these names, each (N, ...), uint8 less
+# 128; its outputs in real numbers; and whose runtime that is.
+Inside = tuple[dict[str, np.ndarray], list[np.ndarray], str]
+
+
 @dataclass
 class Given:
     """quants: by tensor of ours, where the source says so. scales (O) or (1) float32 of weights, biases (O) int32: by
     node. where: the source's nodes, by ours, for messages. other: outputs for inputs (N, ...), as Foreign.run's, by
     other kernels of the source's runtime; None where there are none. sources: by tensor of ours, what the source calls
-    it and how it lies there. inside: of inputs (N, ...) the int8 that the source's runtime has at these names, each
-    (N, ...), uint8 less 128, and whose runtime that is; None where it does not show them."""
+    it and how it lies there. inside: see Inside."""
 
     quants: dict[int, Quant] = field(default_factory=dict)
     scales: dict[str, np.ndarray] = field(default_factory=dict)
@@ -52,7 +56,7 @@ class Given:
     where: dict[str, Place] = field(default_factory=dict)
     other: Callable[[np.ndarray], list[np.ndarray] | None] | None = None
     sources: dict[int, Port] = field(default_factory=dict)
-    inside: Callable[[np.ndarray], tuple[dict[str, np.ndarray], str] | None] | None = None
+    inside: Callable[[np.ndarray], Inside | None] | None = None
 
     def mark(self, b: Builder, v: Value, q: Quant) -> Value:
         """v in whole numbers of scale and zero point q; an operator that changes them where it has others already."""

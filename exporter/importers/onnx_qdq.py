@@ -10,7 +10,7 @@ import numpy as np
 from litenet.trainer.graph import Node
 
 from .builder import Builder, Value
-from .given import AGAIN, Given, Scaled, less_128, quant
+from .given import AGAIN, Given, Inside, Scaled, less_128, quant
 from .onnx_node import OnnxNode
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -80,12 +80,11 @@ def other(data: bytes, name: str, samples: np.ndarray) -> list[np.ndarray] | Non
     return [np.concatenate([np.asarray(r[k], np.float32)[None] for r in rows]) for k in range(len(rows[0]))]
 
 
-def inside(
-    model: Any, name: str, steps: Sequence[str], samples: np.ndarray
-) -> tuple[dict[str, np.ndarray], str] | None:
-    """The int8 that ONNX Runtime has at these names for samples (N, ...); None where it is not installed."""
+def inside(model: Any, name: str, steps: Sequence[str], samples: np.ndarray) -> Inside | None:
+    """What ONNX Runtime has at these names for samples (N, ...); None where it is not installed."""
     from onnx import ModelProto, helper
 
+    outputs = [out.name for out in model.graph.output]
     shown = ModelProto()
     shown.CopyFrom(model)
     shown.graph.output.extend(helper.make_empty_tensor_value_info(step) for step in steps)
@@ -95,8 +94,9 @@ def inside(
         options: Any = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         session = onnxruntime.InferenceSession(shown.SerializeToString(), options, ["CPUExecutionProvider"])
-        rows = [session.run(list(steps), {name: x[None]}) for x in samples.astype(np.float32)]
+        rows = [session.run([*steps, *outputs], {name: x[None]}) for x in samples.astype(np.float32)]
     except Exception:  # as in onnx.answers
         return None
     found = {step: np.concatenate([less_128(np.asarray(r[k])) for r in rows]) for k, step in enumerate(steps)}
-    return found, "ONNX Runtime"
+    ends = [np.stack([np.asarray(r[len(steps) + k], np.float32) for r in rows]) for k in range(len(outputs))]
+    return found, ends, "ONNX Runtime"

@@ -14,7 +14,7 @@ from litenet.trainer.errors import UserError
 
 from .builder import Builder, Value
 from .foreign import MALFORMED, Foreign, Place, Port, shape_text
-from .given import AGAIN, Given, Scaled, less_128, quant
+from .given import AGAIN, Given, Inside, Scaled, less_128, quant
 from .tables import Table, TruncatedError
 from .tflite_node import BUILTIN, CALCULATED, TfliteNode
 from .tflite_nodes import HANDLERS, INSTEAD
@@ -274,18 +274,17 @@ def run(
     return [np.concatenate(row) for row in rows], by
 
 
-def inside(
-    path: Path, shape: tuple[int, ...], samples: np.ndarray, plain: bool = False
-) -> tuple[dict[str, np.ndarray], str] | None:
-    """The int8 that the source has for samples (N, ...) in each tensor, by the number of the tensor; None where nothing
-    is installed that shows them. plain: as in run."""
+def inside(path: Path, shape: tuple[int, ...], samples: np.ndarray, plain: bool = False) -> Inside | None:
+    """What the source has for samples (N, ...), by the numbers of its tensors; None where nothing is installed that
+    shows them. plain: as in run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it takes memory
         opened = _opened(path, shape, plain, experimental_preserve_all_tensors=True)
     if opened is None:
         return None
     net, by = opened
-    at = net.get_input_details()[0]
+    at, outs = net.get_input_details()[0], net.get_output_details()
+    ends: list[list[np.ndarray]] = [[] for _ in outs]
     wanted = [t["index"] for t in net.get_tensor_details() if np.dtype(t["dtype"]) in (np.int8, np.uint8)]
     rows: dict[int, list[np.ndarray]] = {k: [] for k in wanted}
     for x in samples:
@@ -296,7 +295,10 @@ def inside(
                 rows[k].append(net.get_tensor(k)[None])
             except ValueError:  # a tensor that no operator fills
                 del rows[k]
-    return {str(k): less_128(np.concatenate(row)) for k, row in rows.items()}, by
+        for end, out in zip(ends, outs, strict=True):
+            end.append(_leaving(net.get_tensor(out["index"]), out))
+    found = {str(k): less_128(np.concatenate(row)) for k, row in rows.items()}
+    return found, [np.stack(end) for end in ends], by
 
 
 def _opened(path: Path, shape: tuple[int, ...], plain: bool, **more: Any) -> tuple[Any, str] | None:

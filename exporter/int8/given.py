@@ -193,7 +193,8 @@ class Exact(Lowering):
         if bias is None:
             shift = self.given[node.params["bias"]] if "bias" in node.params else np.zeros(len(rows))
             bias = np.rint(shift / (qx.scale * np.where(scale > 0, scale, 1))).astype(np.int64)
-        rows, bias, scale = _held(*_constant(rows, bias, scale, qx.scale / qy.scale), qx.zero)
+        rows, bias, scale = _constant(rows, bias, scale, qx.scale / qy.scale)
+        rows, bias, scale = _held(rows, bias, scale, qx.zero)
         ms = [scheme.multiplier(qx.scale * float(s) / qy.scale) for s in scale]
         arrays = {
             "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),

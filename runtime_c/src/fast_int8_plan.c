@@ -122,16 +122,16 @@ static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->run = ln_step_int8_product;
 }
 
-/* Estimated cycles of the direct sum, and of Winograd's algorithm. To transform costs as much as some products for each value
- * of each point; 36 points have as many weights of 16 bits, which each block of tiles reads anew, from the third cache where
+/* Estimated cycles of the direct sum, whose values have to be rounded and stored, and of Winograd's algorithm. To transform, and
+ * to round, costs as much as some products for each value of each point; 36 points have as many weights of 16 bits, which each block of tiles reads anew, from the third cache where
  * they are too many. */
-enum { TRANSFORM = 8, THIRD_BYTES = 16 };
+enum { TRANSFORM = 14, THIRD_BYTES = 16, VALUES_A_CYCLE = 2 };
 
 static uint64_t direct_cycles(const ln_step *s, const ln_int8_step *q)
 {
     const ln_product8 *p = &q->product;
     const uint64_t products = (uint64_t)s->rows * s->groups * p->O * p->n_u * p->n_v * p->n;
-    return products / (q->kernels ? q->kernels->products : 1);
+    return products / q->kernels->products + (uint64_t)s->rows * s->groups * p->O / VALUES_A_CYCLE;
 }
 
 static uint64_t wino_cycles(const ln_int8 *kernels, const ln_wino8 *w)

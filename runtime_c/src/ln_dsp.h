@@ -27,6 +27,11 @@ LN_DSP_INLINE int8x4_t ln_four(const int8_t *p) /* four int8, aligned or not */
     return (int8x4_t) * (const ln_four_in_memory *)(const void *)p;
 }
 
+LN_DSP_INLINE void ln_put_four(int8_t *p, int8x4_t v)
+{
+    *(ln_four_in_memory *)(void *)p = (uint32_t)v;
+}
+
 LN_DSP_INLINE int16x2_t ln_even(int8x4_t v) /* bytes 0 and 2 */
 {
     return __sxtb16(v);
@@ -45,14 +50,15 @@ LN_DSP_INLINE uint32_t ln_mac_pairs(uint32_t sum, int16x2_t a, int16x2_t b)
     return (uint32_t)__smlad(a, b, (int32_t)sum);
 }
 
-/* s[c] += x[c] w[c] for four channels. */
-LN_DSP_INLINE void ln_mac_channels(uint32_t s[4], int8x4_t x, int8x4_t w)
+/* sum + a0 b0, and sum + a1 b1 */
+LN_DSP_INLINE uint32_t ln_mac_low(uint32_t sum, int16x2_t a, int16x2_t b)
 {
-    const int16x2_t x02 = ln_even(x), x13 = ln_odd(x), w02 = ln_even(w), w13 = ln_odd(w);
-    s[0] = (uint32_t)__smlabb(x02, w02, (int32_t)s[0]);
-    s[1] = (uint32_t)__smlabb(x13, w13, (int32_t)s[1]);
-    s[2] = (uint32_t)__smlatt(x02, w02, (int32_t)s[2]);
-    s[3] = (uint32_t)__smlatt(x13, w13, (int32_t)s[3]);
+    return (uint32_t)__smlabb(a, b, (int32_t)sum);
+}
+
+LN_DSP_INLINE uint32_t ln_mac_high(uint32_t sum, int16x2_t a, int16x2_t b)
+{
+    return (uint32_t)__smlatt(a, b, (int32_t)sum);
 }
 
 #endif

@@ -188,6 +188,13 @@ ln_status ln_check_golden(ln_model *m);
 #define LN_COLD
 #endif
 
+/* With LN_SMALL a function apart: one that compilers would copy into its callers, or whose loop needs all registers. */
+#if defined(LN_SMALL) && defined(__GNUC__)
+#define LN_APART __attribute__((noinline))
+#else
+#define LN_APART
+#endif
+
 /* One operator, ready to run. */
 typedef struct ln_call {
     ln_op op;

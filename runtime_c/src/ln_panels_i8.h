@@ -44,10 +44,7 @@ static inline size_t ln_panel_i8_bytes(uint32_t width, uint32_t K)
     return (size_t)width * (8 + (size_t)K);
 }
 
-/* The sum that B, M and the zero point make a result of. */
-static inline int8_t ln_finished_i8(const ln_panels_i8 *p, uint32_t sum, int32_t M)
-{
-    return ln_held(&p->q, p->z, ln_requant((int32_t)sum, M));
-}
+/* y[j] of n sums; M: their multipliers, as stored. */
+void ln_finish_i8(const ln_panels_i8 *p, const uint32_t *sum, const uint8_t *M, int8_t *y, uint32_t n);
 
 #endif

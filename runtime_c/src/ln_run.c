@@ -3,12 +3,6 @@
 #include "ln_internal.h"
 #include "ln_vec8.h"
 
-#if defined(LN_SMALL) && defined(__GNUC__)
-#define NOT_TWICE __attribute__((noinline)) /* what would be copied to each of its callers */
-#else
-#define NOT_TWICE
-#endif
-
 void ln_get_op(const ln_model *m, uint32_t index, ln_op *op)
 {
     const uint8_t *r = m->bin + ln_op_record(m, index);
@@ -210,7 +204,7 @@ LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
 }
 
 /* The place of tensor `index`, which is t, that is only read where it is the input. */
-static NOT_TWICE void *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
+static LN_APART void *place_of(const ln_model *m, const ln_tensor *t, uint32_t index, const ln_places *at)
 {
     size_t next;
 

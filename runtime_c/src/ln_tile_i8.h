@@ -17,7 +17,7 @@ LN_DSP_INLINE int8x16_t weights_of(const int8_t *w, uint32x4_t apart, mve_pred16
 }
 
 /* Two rows and one column. */
-static void tile_2x1(uint32_t *s, const int8_t *x0, const int8_t *x1, uint32_t n, const int8_t *w, uint32x4_t apart,
+static LN_APART void tile_2x1(uint32_t *s, const int8_t *x0, const int8_t *x1, uint32_t n, const int8_t *w, uint32x4_t apart,
                      uint32_t step)
 {
     int32_t s0 = (int32_t)s[0], s1 = (int32_t)s[LN_PANEL];
@@ -32,7 +32,7 @@ static void tile_2x1(uint32_t *s, const int8_t *x0, const int8_t *x1, uint32_t n
 }
 
 /* One row and two columns. */
-static void tile_1x2(uint32_t *s, const int8_t *x, uint32_t n, const int8_t *w, uint32x4_t apart, uint32_t step)
+static LN_APART void tile_1x2(uint32_t *s, const int8_t *x, uint32_t n, const int8_t *w, uint32x4_t apart, uint32_t step)
 {
     int32_t s0 = (int32_t)s[0], s1 = (int32_t)s[1];
     for (int32_t left = (int32_t)n; left > 0; left -= 16, x += 16, w += step) {
@@ -63,8 +63,7 @@ static void add_products(uint32_t *sum, uint32_t rows, const ln_piece *p, uint32
 
 /* Two rows and two columns: 16 products take 4 loads, 8 extensions and 8 SMLADs. w steps `step` bytes from four k to the
  * next. Counter and step share a register, as there are no more. */
-static __attribute__((noinline)) void tile_2x2(uint32_t *s, const int8_t *x0, const int8_t *x1, uint32_t n,
-                                               const int8_t *w, uint32_t step)
+static LN_APART void tile_2x2(uint32_t *s, const int8_t *x0, const int8_t *x1, uint32_t n, const int8_t *w, uint32_t step)
 {
     uint32_t s00 = s[0], s01 = s[1], s10 = s[LN_PANEL], s11 = s[LN_PANEL + 1];
     const int8_t *end = x0 + n;
@@ -95,7 +94,7 @@ static __attribute__((noinline)) void tile_2x2(uint32_t *s, const int8_t *x0, co
     s[LN_PANEL + 1] = s11;
 }
 
-static __attribute__((noinline)) void tile_1x4(uint32_t *s, const int8_t *x, uint32_t n, const int8_t *w, uint32_t step)
+static LN_APART void tile_1x4(uint32_t *s, const int8_t *x, uint32_t n, const int8_t *w, uint32_t step)
 {
     uint32_t s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
     for (const int8_t *end = x + n; x < end; x += QUAD, w += step) {
@@ -130,17 +129,18 @@ static void add_products(uint32_t *sum, uint32_t rows, const ln_piece *p, uint32
 
 #else
 
+/* s[j] += products of four values of one row, for `width` columns */
+static LN_APART void add_quad(uint32_t *s, const int8_t *x, const int8_t *w, uint32_t width)
+{
+    const int32_t x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+    for (const uint32_t *end = s + width; s != end; w += QUAD)
+        *s++ += (uint32_t)(x0 * w[0] + x1 * w[1] + x2 * w[2] + x3 * w[3]);
+}
+
 static void add_products(uint32_t *sum, uint32_t rows, const ln_piece *p, uint32_t n, const int8_t *w, uint32_t width)
 {
     for (uint32_t k = 0; k < n; k += QUAD, w += (size_t)QUAD * width)
-        for (uint32_t m = 0; m < rows; m++) {
-            const int8_t *x = p->x[m] + k;
-            const int32_t x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
-            uint32_t *s = sum + m * LN_PANEL;
-            const int8_t *v = w;
-            for (uint32_t j = 0; j < width; j++, v += QUAD)
-                s[j] += (uint32_t)(x0 * v[0] + x1 * v[1] + x2 * v[2] + x3 * v[3]);
-        }
+        for (uint32_t m = 0; m < rows; m++) add_quad(sum + m * LN_PANEL, p->x[m] + k, w, width);
 }
 
 #endif

@@ -5,6 +5,7 @@
  *
  * LN_ROWS positions at a time are the rows of a matrix product. The pixels under the taps are read where they lie, if
  * they are whole groups of four values and inside the image; else they are gathered, a few at a time. */
+#include "ln_dsp.h"
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"
 
@@ -58,8 +59,12 @@ static void gather(const positions *p, uint32_t m, place *at, uint32_t n, int8_t
         run = run_of(p, m, at, &x);
         if (run > left) run = left;
         const int8_t *from = x ? x : &p->z;
-        const size_t step = x != NULL;
-        for (const int8_t *end = to + run; to != end; from += step) *to++ = *from;
+        const int8_t *const end = to + run;
+#ifdef LN_DSP
+        const int8x4_t zs = (int8x4_t)(0x01010101u * (uint8_t)p->z);
+        for (; end - to >= 4; to += 4, from += x ? 4 : 0) ln_put_four(to, x ? ln_four(from) : zs);
+#endif
+        for (; to != end; from += x != NULL) *to++ = *from;
         advance(p, at, run);
     }
 }

@@ -7,14 +7,60 @@
 
 #ifdef LN_WITH_I8
 
-/* sum[k] += x[k] w[k] for k < n, channels of one tap; w goes on to the next multiple of 4 */
-static void add_tap(uint32_t *sum, const int8_t *x, const int8_t *w, uint32_t n)
+typedef struct taps { /* rows of taps: what the first sees, its weights, and the steps from tap to tap and row to row */
+    const int8_t *x, *w;
+    uint32_t rows, count;
+    size_t x_step, x_row, w_step;
+} taps;
+
+#ifdef LN_DSP
+/* s[c] += sum over the taps of x[k + c] w[k + c], for four channels */
+static LN_APART void add_four(uint32_t s[4], const taps *t, uint32_t k)
+{
+    uint32_t s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3], rows = t->rows;
+    const int8_t *row = t->x + k, *w = t->w + k;
+    do {
+        const int8_t *x = row;
+        uint32_t left = t->count;
+        do {
+            const int8x4_t v = ln_four(x), u = ln_four(w);
+            const int16x2_t v02 = ln_even(v), u02 = ln_even(u);
+            s0 = ln_mac_low(s0, v02, u02);
+            s2 = ln_mac_high(s2, v02, u02);
+            const int16x2_t v13 = ln_odd(v), u13 = ln_odd(u);
+            s1 = ln_mac_low(s1, v13, u13);
+            s3 = ln_mac_high(s3, v13, u13);
+            x += t->x_step;
+            w += t->w_step;
+        } while (--left);
+        row += t->x_row;
+    } while (--rows);
+    s[0] = s0;
+    s[1] = s1;
+    s[2] = s2;
+    s[3] = s3;
+}
+#endif
+
+/* sum[k] += x[k] w[k] for k < n: one tap */
+static LN_APART void add_tap(uint32_t *sum, const int8_t *x, const int8_t *w, uint32_t n)
+{
+    for (const uint32_t *end = sum + n; sum != end;) *sum++ += (uint32_t)(*x++ * *w++);
+}
+
+/* Adds the taps, of which there is one at least, to the sums of n channels. */
+static void add_taps(uint32_t *sum, const taps *t, uint32_t n)
 {
     uint32_t k = 0;
 #ifdef LN_DSP
-    for (; k + 4 <= n; k += 4) ln_mac_channels(sum + k, ln_four(x + k), ln_four(w + k));
+    for (; k + 4 <= n; k += 4) add_four(sum + k, t, k);
+    if (k == n) return;
 #endif
-    for (; k < n; k++) sum[k] += (uint32_t)(x[k] * w[k]);
+    const int8_t *w = t->w + k;
+    for (uint32_t u = 0; u < t->rows; u++) {
+        const int8_t *x = t->x + u * t->x_row + k;
+        for (uint32_t v = 0; v < t->count; v++, x += t->x_step, w += t->w_step) add_tap(sum + k, x, w, n - k);
+    }
 }
 
 /* One position, the `live` channels of a panel from x on; i, j: pixel of tap (0,0); outside: what is seen there. */
@@ -22,16 +68,27 @@ static void position(const ln_panels_i8 *p, const ln_window *g, const uint8_t *w
                      int32_t i, int32_t j, uint32_t live, int8_t *y)
 {
     const uint32_t width = (live + 3) / 4 * 4;
-    const int8_t *v = (const int8_t *)w + 8 * (size_t)width;
+    const size_t C = (size_t)g->C, line = (size_t)g->W * C;
+    const ln_taps in_rows = ln_taps_inside(i, g->dh, g->kh, g->H), in_row = ln_taps_inside(j, g->dw, g->kw, g->W);
     uint32_t sum[LN_PANEL];
-    for (uint32_t k = 0; k < live; k++) sum[k] = ln_word_at(w + 4 * k);
-    for (int32_t a = 0; a < g->kh; a++, i += g->dh)
-        for (int32_t b = 0, jb = j; b < g->kw; b++, jb += g->dw, v += width) {
-            const int inside = i >= 0 && i < g->H && jb >= 0 && jb < g->W;
-            const size_t at = ((size_t)i * (size_t)g->W + (size_t)jb) * (size_t)g->C;
-            add_tap(sum, inside ? x + at : outside, v, live);
+    taps t = {NULL, (const int8_t *)w + 8 * (size_t)width, 1, 0, 0, (size_t)g->dh * line, width};
+
+    for (uint32_t k = 0; k < width; k++) sum[k] = ln_word_at(w + 4 * (size_t)k);
+    for (int32_t u = 0; u < g->kh; u += (int32_t)t.rows) {
+        const int inside = u >= in_rows.first && u < in_rows.end && in_row.first < in_row.end;
+        const int whole = inside && in_row.first == 0 && in_row.end == g->kw; /* rows that see nothing outside */
+        t.rows = whole ? (uint32_t)(in_rows.end - u) : 1;
+        for (int32_t v = 0; v < g->kw; v += (int32_t)t.count) {
+            const int here = inside && v >= in_row.first && v < in_row.end;
+            const int32_t end = here ? in_row.end : inside && v < in_row.first ? in_row.first : g->kw;
+            t.count = (uint32_t)(end - v);
+            t.x = here ? x + (size_t)(i + u * g->dh) * line + (size_t)(j + v * g->dw) * C : outside;
+            t.x_step = here ? (size_t)g->dw * C : 0;
+            add_taps(sum, &t, live);
+            t.w += (size_t)width * t.count * t.rows;
         }
-    for (uint32_t k = 0; k < live; k++) y[k] = ln_finished_i8(p, sum[k], (int32_t)ln_word_at(w + 4 * (size_t)(width + k)));
+    }
+    ln_finish_i8(p, sum, w + 4 * (size_t)width, y, live);
 }
 
 void ln_depthwise_conv2d_i8_run(const ln_call *c)

@@ -27,7 +27,7 @@ static void project(const ln_panels_i8 *p, const uint8_t *w, const int8_t *x, si
             const int8_t *four = v + (size_t)(k / 4) * width * 4 + k % 4;
             for (uint32_t j = 0; j < live; j++) sum[j] += seen * (uint32_t)(int32_t)four[4 * j];
         }
-        for (uint32_t j = 0; j < live; j++) y[o + j] = ln_finished_i8(p, sum[j], ln_i32(w + 4 * (size_t)(width + j)));
+        ln_finish_i8(p, sum, w + 4 * (size_t)width, y + o, live);
         w += ln_panel_i8_bytes(width, K);
     }
 }

@@ -6,7 +6,7 @@ struct Stream {
   int read();
   size_t write(uint8_t);
   void begin(unsigned long);
-  void println(const char *);
+  void println(int);
   void println(double, int);
 };
 extern Stream Serial;

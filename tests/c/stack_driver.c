@@ -1,6 +1,6 @@
-/* Bytes of stack that a model takes:  stack_driver MODEL.bin
+/* Bytes of stack that a model takes:  stack_driver MODEL RESULT
  *
- * Prints the high-water marks of ln_open and of ln_run, whose input is zeros: memory below the stack pointer is painted,
+ * Writes the high-water marks of ln_open and of ln_run, whose input is zeros: memory below the stack pointer is painted,
  * then each is called, then the paint is looked at. */
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static __attribute__((noinline)) void run_it(void)
 /* What `call` takes besides the address that it returns to. */
 static __attribute__((noinline)) unsigned long high_water(void (*call)(void))
 {
-    volatile uint8_t *top = __builtin_frame_address(0), *low;
+    volatile uint8_t *top, *low;
     __asm__ volatile("mov %0, sp" : "=r"(top));
     for (low = top - ROOM; low < top; low++) *low = PAINT;
     call();
@@ -45,7 +45,7 @@ static __attribute__((noinline)) unsigned long high_water(void (*call)(void))
 
 int main(int argc, char **argv)
 {
-    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
+    FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
     if (file == NULL || fseek(file, 0, SEEK_END) != 0) return 2;
     bytes = (size_t)ftell(file);
     rewind(file);
@@ -59,6 +59,6 @@ int main(int argc, char **argv)
     out = block(ln_output_bytes(&model));
     const unsigned long ran = high_water(run_it);
     if (status != LN_OK) return 3;
-    printf("%lu %lu\n", opened, ran);
-    return 0;
+    file = fopen(argv[2], "w");
+    return file == NULL || fprintf(file, "%lu %lu\n", opened, ran) < 0 || fclose(file) != 0;
 }

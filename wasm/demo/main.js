@@ -80,7 +80,7 @@ function stopWaiting() {
 
 function rest() {
   stopWaiting();
-  at("answer").textContent = "Draw something.";
+  [at("answer").textContent, at("timing").textContent] = ["Draw something.", ""];
   at("scores").replaceChildren();
   at("maps").replaceChildren();
   at("step").replaceChildren();
@@ -164,7 +164,7 @@ async function open(coming, name) {
     about(name);
   } catch (error) {
     trouble(error.message);
-    if (!model) at("answer").textContent = "No model yet.";
+    if (!model) [at("answer").textContent, at("timing").textContent] = ["No model yet.", ""];
   }
   if (turn === turns) at("progress").hidden = true;
 }
@@ -242,7 +242,7 @@ at("next").addEventListener("click", () => {
   walk();
 });
 at("maps").addEventListener("click", (event) => {
-  const found = maps.clicked(event);
+  const found = maps?.clicked(event);
   if (!found) return;
   step = found.layer;
   at("which").value = found.at;

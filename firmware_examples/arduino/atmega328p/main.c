@@ -1,6 +1,6 @@
 /* ATmega328P without the Arduino core: run the model on x[i] = i, of its own type, print the status and the bytes of the
- * output and what ln_run took, in units of 4 us, all in hex, and sleep. This chip reads no constants from flash through a
- * pointer, so the model is in RAM. 115200 baud at 16 MHz. */
+ * output, what ln_run took in units of 4 us, and how much of the stack was used, all in hex, and sleep. This chip reads no
+ * constants from flash through a pointer, so the model is in RAM. 115200 baud at 16 MHz. */
 #include <avr/interrupt.h>
 #include <avr/io.h>
 #include <avr/sleep.h>
@@ -24,6 +24,21 @@ static void put_hex(uint8_t byte)
 
 static uint16_t took; /* 64 cycles each */
 
+extern uint8_t __heap_start; /* what lies behind the variables */
+enum { PAINT = 0x5C };
+
+static void paint(void)
+{
+    for (uint8_t *p = &__heap_start; p < (uint8_t *)SP; p++) *p = PAINT;
+}
+
+static uint16_t stack_used(void)
+{
+    const uint8_t *p = &__heap_start;
+    while (p < (uint8_t *)RAMEND && *p == PAINT) p++;
+    return (uint16_t)((uint16_t)RAMEND + 1 - (uint16_t)p);
+}
+
 static ln_status run(void)
 {
     ln_tensor t;
@@ -43,6 +58,7 @@ static ln_status run(void)
 
 int main(void)
 {
+    paint();
     UBRR0 = 8;
     UCSR0B = 1 << TXEN0;
     put_hex((uint8_t)run());
@@ -51,6 +67,10 @@ int main(void)
     put(' ');
     put_hex((uint8_t)(took >> 8));
     put_hex((uint8_t)took);
+    const uint16_t used = stack_used();
+    put(' ');
+    put_hex((uint8_t)(used >> 8));
+    put_hex((uint8_t)used);
     put('.');
     put('\n');
     cli();

@@ -10,7 +10,8 @@ static float x[MODEL_OF(_INPUT_ELEMENTS)], y[MODEL_OF(_OUTPUT_ELEMENTS)];
 
 void setup() {
   Serial.begin(115200);
-  if (ln_open(&model, THE_MODEL.model, THE_MODEL.model_bytes) != LN_OK) Serial.println(ln_status_text(model.status));
+  const int status = ln_open(&model, THE_MODEL.model, THE_MODEL.model_bytes);
+  if (status != LN_OK) Serial.println(status);  // ln_status_text has the words, in 4 KB that a small chip lacks
 }
 
 void loop() {

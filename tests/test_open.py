@@ -135,6 +135,14 @@ def gated(over_the_gate):
 
 
 @cache
+def flattened_input():
+    """A view of what the caller holds."""
+    ops = [OpRec("flatten", (0,), 1), OpRec("softmax", (1,), 2)]
+    tensors = [TensorRec((2, 2, 4), input=True), TensorRec((16,)), TensorRec((16,), output=True)]
+    return write(Model(tensors, ops))
+
+
+@cache
 def flattened_output():
     """A view of what is an output itself."""
     relu = make_attrs(OPS["activation"].OP, {"activation": "relu"})
@@ -342,6 +350,7 @@ ACCEPTED = {
     "add over its other input": patched((tensor(4), "I", 0), (tensor(5), "I", 320), (tensor(6), "I", 320)),
     "flatten that copies": patched((tensor(6), "I", 128)),
     "flatten whose input is read again": aliased(ends_early=True),
+    "flatten of the input": flattened_input(),
     "flatten of an output": flattened_output(),
     "a product over its first input": gated(over_the_gate=False),
     "bars of another grey": patched((124, "B", 255)),

@@ -7,7 +7,8 @@
 What it needs of the other processor it fetches into the folder WORK: an AArch64 Python from Debian's archive and the
 AArch64 wheels of NumPy, cffi, ncnn and ai-edge-litert from PyPI (100 MB, once). Each runtime is called from that
 Python, one thread, float32 (ncnn_half: as ncnn is by default, with weights in half precision; --peers
-litenet,litenet_int8,litert_int8: int8, the same integers, floats in and out of ours, int8 of LiteRT's); QEMU counts every
+litenet,litenet_int8,litert_int8: int8, the same integers, floats in and out of ours, int8 of LiteRT's); QEMU counts
+every
 instruction between two marks (count_instructions.c), so a call from Python, about 15,000 instructions, is part of each
 figure.
 

@@ -96,7 +96,8 @@ def runners(name: str, folder: Path, kernels: str | None) -> dict[str, Run]:
     fed = x.transpose(2, 0, 1)[None].copy() if x.ndim == 3 else x.reshape(1, -1)
 
     litert = LiteRT(folder / f"{name}.tflite")
-    (sx, zx), (sy, zy) = (d[0]["quantization"] for d in (litert.net.get_input_details(), litert.net.get_output_details()))
+    ends = litert.net.get_input_details()[0], litert.net.get_output_details()[0]
+    (sx, zx), (sy, zy) = (end["quantization"] for end in ends)
     steps = np.clip(np.round(x / sx) + zx, -128, 127).astype(np.int8)
     batch = steps[None]
 

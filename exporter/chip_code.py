@@ -8,8 +8,8 @@ stack is the longest path of calls from ln_open and ln_run: what each function t
 calls in the linked program. There is no recursion; calls through pointers are listed in INDIRECT.
 
 Without a compiler the table chip_code.json, made by one, is added up: symbols that several operators share count once,
-those that grow with the number of operators grow by what each added. A model with tensors of both types has the larger of
-what either form takes.
+those that grow with the number of operators grow by what each added. A model with tensors of both types has the larger
+of what either form takes.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _by_op(symbols: dict[str, int], needs: Sequence[str]) -> dict[str, int]:
 
 @cache
 def link(cpu: str, needs: tuple[str, ...], made: Path | None = None, more: tuple[str, ...] = ()) -> Linked:
-    """Compile and link the runtime with just these. made: a folder of objects to take those from, and add those to, whose
-    code is the same. more: options of the compiler."""
+    """Compile and link the runtime with just these. made: a folder of objects to take those from, and add those to,
+    whose code is the same. more: options of the compiler."""
     compiler, *flags = CPUS[cpu]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -303,8 +303,8 @@ def _run(command: Sequence[str]) -> str:
 
 
 def measure(cpu: str) -> dict:
-    """The rows of the table for one processor: for each form a model that only flattens, and what each other need adds to
-    that."""
+    """The rows of the table for one processor: for each form a model that only flattens, and what each other need adds
+    to that."""
     with tempfile.TemporaryDirectory() as folder:
         forms = {form: _rows(cpu, form, Path(folder)) for form in FORMS}
         return {"model": link(cpu, ("F32", "FLATTEN"), Path(folder)).model, **forms}

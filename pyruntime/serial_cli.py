@@ -155,7 +155,7 @@ def _verify(args: argparse.Namespace) -> int:
             + f"; {1e3 * found.seconds:.4g} ms a run on the board, {time.monotonic() - began:.1f} s in all"
         )
         if device.link.repeats:
-            print(f"  {device.link.repeats} requests were sent again, {device.link.noise} damaged frames dropped")
+            print(f"  requests sent again: {device.link.repeats}; damaged frames dropped: {device.link.noise}")
     return 0
 
 

@@ -53,10 +53,10 @@ BIG_ENDIAN = "s390x"
 OTHERS = MACHINES | {BIG_ENDIAN: ("s390x-linux-gnu-gcc", ("-static", "-O2", "-fexcess-precision=fast"),
                                   ("qemu-s390x",), 0)}  # fmt: skip
 
-# chips, with the kernels for their short vectors: name: compiler, flags, the command that runs its programs here, in the
-# folder of their files
-CHIP_FLAGS = ("-mthumb", "-Os", "-ffp-contract=off", "-DLN_SMALL", "-DLN_TERSE", "--specs=rdimon.specs", "-nostartfiles",
-              "-T", str(cbuild.TESTS_C / "chip.ld"))  # fmt: skip
+# chips, with the kernels for their short vectors: name: compiler, flags, the command that runs its programs here, in
+# the folder of their files
+CHIP_FLAGS = ("-mthumb", "-Os", "-ffp-contract=off", "-DLN_SMALL", "-DLN_TERSE", "--specs=rdimon.specs",
+              "-nostartfiles", "-T", str(cbuild.TESTS_C / "chip.ld"))  # fmt: skip
 CHIPS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     name: ("arm-none-eabi-gcc", (f"-mcpu={name}", *more, *CHIP_FLAGS, f"-Wl,--defsym=DATA={data}"),
            ("qemu-system-arm", "-M", machine, "-display", "none", "-semihosting-config", "enable=on,target=native",

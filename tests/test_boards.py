@@ -111,6 +111,19 @@ def test_a_model_that_does_not_fit_is_refused_by_layer(tmp_path, capsys, from_th
     assert not out.exists()
 
 
+def test_a_model_larger_than_the_flash_needs_no_compiler_to_be_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(chip_code, "code_for", lambda cpu, needs: None)
+    path = tmp_path / "wide.bin"
+    path.write_bytes(Bin((256,)).add("linear", out_features=64).bytes(golden=0))
+    assert export(path, "--board", "atmega328p") == 1
+    err = capsys.readouterr().err
+    size = len(records.stripped(path.read_bytes()))
+    assert f"the model needs at least {size:,} bytes of flash, {size - (32 * 1024 - 512):,} more than there are" in err
+    path.write_bytes(bins.mlp().bytes(golden=0))
+    assert export(path, "--board", "atmega328p") == 1
+    assert "install avr-gcc" in capsys.readouterr().err
+
+
 def test_every_board_has_a_table(from_the_table, model):
     for board in boards.BOARDS.values():
         if board.cpu == "atmega328p":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import bins
@@ -18,14 +17,6 @@ from litenet.trainer.int8.scheme import Quant
 Q = Quant(1 / 16, -3)
 CPU = "cortex-m4f"
 NO_VECTORS = "-DLN_NO_VECTORS"
-
-
-def need_gcc_12() -> None:
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("arm-none-eabi-gcc is not installed")
-    version = subprocess.run(["arm-none-eabi-gcc", "-dumpversion"], capture_output=True, text=True, check=True).stdout
-    if version.split(".")[0].strip() != "12":
-        pytest.skip(f"the bounds were set with gcc 12, this is gcc {version.strip()}")
 
 
 def int8(*layers) -> bytes:
@@ -64,7 +55,7 @@ NETS = {
 )
 def test_the_runtime_of_one_model_is_small(needs, bound, plain):
     """With all checks that protect memory, at -Os."""
-    need_gcc_12()
+    firmware.need_compiler("arm-none-eabi-gcc", "12")
     found = chip_code.link(CPU, needs, more=(NO_VECTORS,) if plain else ())
     assert found.sections <= bound
     assert found.model < 256  # all that it takes of RAM besides the arena, input and output, and the stack
@@ -76,9 +67,9 @@ def test_the_runtime_of_one_model_is_small(needs, bound, plain):
     assert not any(name.startswith(("ln_explain", "ln_check_preprocessing")) for name in found.symbols)
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", [pytest.param(net, marks=() if "int8" in net else pytest.mark.slow) for net in NETS])
 def test_the_bound_of_the_stack_holds(net, tmp_path):
-    need_gcc_12()
+    firmware.need_compiler("arm-none-eabi-gcc", "12")
     data = NETS[net]()
     program = records.read(data)
     compiler, flags, command = CHIPS["cortex-m4"]
@@ -86,11 +77,13 @@ def test_the_bound_of_the_stack_holds(net, tmp_path):
     (tmp_path / "jobs").write_bytes(data)
     flags = (*flags, '-DLN_OPS_HEADER="net.h"', f"-I{model.parent}", "-ffunction-sections", "-Wl,--gc-sections")
     sources = [cbuild.TESTS_C / "stack_driver.c", cbuild.TESTS_C / "chip_start.c", *cbuild.core()]
+    sources.append(firmware.EXAMPLES / "common" / "small_mem.c")  # the bound is that of these
     driver = cbuild.program("stack_driver", sources, compiler, False, flags)
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+    firmware.need(command[0])
     subprocess.run([*command, driver], cwd=tmp_path, check=True, timeout=120)
     opened, ran = map(int, (tmp_path / "results").read_text().split())
     bound = chip_code.link(CPU, tuple(program.needs())).stack
-    assert max(opened, ran) <= bound + 8  # what calls ln_open and ln_run keeps a register and where it returns to
-    assert bound - max(opened, ran) < 200  # the bound is no idle one
+    used = max(opened - 8, ran - 16)  # without the frames of open_it and run_it
+    print(f"{net}: {used} bytes of {bound}")
+    assert used <= bound
+    assert bound - used < 200  # the bound is no idle one

@@ -1,5 +1,5 @@
-"""int8 on Cortex-M: plain C, the DSP instructions and Helium give the bytes of the definition, in programs of these chips
-run under emulation."""
+"""int8 on Cortex-M: plain C, the DSP instructions and Helium give the bytes of the definition, in programs of these
+chips run under emulation."""
 
 import pytest
 from c_jobs import CHIPS, run

@@ -64,11 +64,12 @@ def pooled() -> list[Job]:
 
 @cache
 def winograd() -> list[Job]:
-    """3 x 3 convolutions that Winograd's algorithm can do: images around its tiles of 4 x 4 and blocks of 16 tiles, with and
-    without a border and a pool; and the largest sums there are, of both signs."""
+    """3 x 3 convolutions that Winograd's algorithm can do: images around its tiles of 4 x 4 and blocks of 16 tiles,
+    with and without a border and a pool; and the largest sums there are, of both signs."""
     out, rng = [], np.random.default_rng(5)
     for C, O, H, W, padding in (
-        (16, 16, 1, 1, 1), (16, 16, 4, 4, 1), (16, 32, 3, 5, 0), (32, 16, 5, 9, 1), (48, 80, 6, 7, 2), (64, 64, 17, 13, 1),
+        (16, 16, 1, 1, 1), (16, 16, 4, 4, 1), (16, 32, 3, 5, 0), (32, 16, 5, 9, 1), (48, 80, 6, 7, 2),
+        (64, 64, 17, 13, 1),
         (16, 16, 18, 16, 1), (80, 48, 8, 8, 1), (32, 32, 2, 33, 1), (224, 16, 7, 6, 1), (128, 32, 12, 20, 1),
     ):  # fmt: skip
         for pool in (False, True):
@@ -87,7 +88,8 @@ def winograd() -> list[Job]:
         roles = net.nodes[-1][4]
         roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
         roles["multiplier"][:] = 2**31 * 100 // (128 * 127 * 9 * C) * (1 if weight else 20)
-        net.input = lambda x=x: (np.full if x else lambda s, _: rng.choice([-128, 127], s))((9, 9, C), x).astype(np.int8)
+        given = np.full((9, 9, C), x) if x else rng.choice([-128, 127], (9, 9, C))
+        net.input = lambda given=given: given.astype(np.int8)
         out.append(as_job(f"winograd largest {C} {weight} {x}", net))
     return out
 
@@ -108,7 +110,8 @@ def adds() -> list[Job]:
 
 
 def todo(name: str) -> list[Job]:
-    return {"nets": nets, "products": products, "pooled": pooled, "winograd": winograd, "adds": adds}.get(name, lambda: jobs(name))()
+    made = {"nets": nets, "products": products, "pooled": pooled, "winograd": winograd, "adds": adds}
+    return made.get(name, lambda: jobs(name))()
 
 
 @cache

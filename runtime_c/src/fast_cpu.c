@@ -1,5 +1,6 @@
 /* Which kernels this processor can run. A set needs its instructions and, for wide registers, an operating system
  * that saves them: both are asked, each time, as the answer is cheap and a table of our own would be state. */
+#include "ln_cold.h"
 #include "fast.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -83,18 +83,20 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
     }
 #if OUTS == 16
     if (sums == NULL) {
-        if (p->pool && R % 4 == 0) {
+        const int pooled = p->pool && R % 4 == 0, rows = pooled ? R / 4 : R;
+        if (pooled) {
             UNROLL
             for (int m = 0; m + 3 < R; m += 4) {
                 UNROLL
                 for (int j = 0; j < V; j++)
-                    s[m * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
-                                           most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
-                put_vectors(s + m * V, of, p->q, y + m / 4 * p->y_step, V);
+                    s[m / 4 * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                               most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
             }
-        } else {
-            UNROLL
-            for (int m = 0; m < R; m++) put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
+        }
+        UNROLL
+        for (int m = 0; m < R; m++) {
+            put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
+            if (R % 4 == 0 && m + 1 == rows) return;
         }
         return;
     }
@@ -114,14 +116,14 @@ typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32
     }
 TILES8(TILE8)
 #undef TILE8
-#define TILE8(R, V) [V][R] = tile8_##R##x##V,
-static tile8_fn *const TILE[5][MOST_ROWS + 1] = {TILES8(TILE8)};
+#define TILE8(R, V) [(V) / 2][R] = tile8_##R##x##V,
+static tile8_fn *const TILE[VECTORS / 2 + 1][MOST_ROWS + 1] = {TILES8(TILE8)}; /* of 1, 2 or 4 vectors */
 #undef TILE8
 
 /* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
 static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
 {
-    while (TILE[V][rows] == NULL || rows % unit) rows--;
+    while (TILE[V / 2][rows] == NULL || rows % unit) rows--;
     return rows;
 }
 
@@ -210,7 +212,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
     if (PANEL_VECTORS == 1 && live == LN_PANEL) {
         for (uint32_t m = 0, n; m < rows; m += n) {
             n = rows_of(panels, rows - m, p->pool ? 4 : 1);
-            TILE[panels][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
+            TILE[panels / 2][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
         }
         return;
     }
@@ -220,7 +222,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         n = rows_of(PIECE, rows - m, 1);
         for (uint32_t j = 0; j < width; j += PIECE * OUTS) { /* not all of the last piece need be channels */
             int32_t some[MOST_ROWS * PIECE * OUTS];
-            TILE[PIECE][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
+            TILE[PIECE / 2][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
             for (uint32_t r = 0; r < n; r++)
                 __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
         }

@@ -1,4 +1,5 @@
 /* How an int8 operator is run, decided once: part of ln_fast_prepare. */
+#include "ln_cold.h"
 #include "fast_int8.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

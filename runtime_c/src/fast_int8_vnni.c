@@ -153,7 +153,7 @@ INLINE dw_sums dw_times128(dw_sums s)
 #define WIDE_LOAD(p) _mm256_cvtepi8_epi16(pixel(p))
 #define SUMS 16
 #define WINO_MOST 16
-#define WINO_TILES(T) T(4) T(8) T(12) T(16)
+#define WINO_TILES(T) T(4) T(8) T(16)
 #define PAIR(p) _mm512_set1_epi32(word_at((const int8_t *)(p)))
 #define ADD_PAIRS(s, w, x) _mm512_dpwssd_epi32(s, x, _mm512_loadu_si512(w))
 

@@ -1,5 +1,6 @@
 /* Several operators as one step: what follows a sum is done before it is stored; and a convolution goes line by line
  * into the depthwise one behind it. Only for a run of which nobody watches the operators. */
+#include "ln_cold.h"
 #include "fast_int8.h"
 
 /* ---- what follows a sum */

@@ -1,6 +1,7 @@
 /* ln_fast_prepare: how each operator of a model is run, decided once. The plan is a list of steps in the caller's
  * memory, followed by the weights that Winograd's algorithm needs in another form. It is made twice by the same code:
  * the first time, by ln_fast_bytes, only to count. */
+#include "ln_cold.h"
 #include "fast_int8.h"
 
 /* ---- memory */

@@ -1,4 +1,5 @@
 /* The part of the plan that is about depthwise convolutions, alone or as one with the product before them. */
+#include "ln_cold.h"
 #include "fast_plan.h"
 
 /* Bytes that the ring of lines may take: the nearest cache has to hold it beside what the product reads. One line of

@@ -24,8 +24,12 @@ ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
     if (m == NULL || values == NULL || in == NULL) return LN_NULL_POINTER;
     if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
     ln_get_tensor(m, 0, &t);
+#ifdef LN_WITH_F32
+    if (!ln_all_finite(values, t.elements)) return LN_INPUT_NOT_FINITE;
+#else
     for (uint32_t i = 0; i < t.elements; i++)
         if (!ln_is_number(values[i])) return LN_INPUT_NOT_FINITE;
+#endif
     if (ln_i8_type(t.dtype)) {
         const ln_quant all = {-128, 127, 0, 0, 0, 0};
         const float inverse = 1.0f / t.scale;

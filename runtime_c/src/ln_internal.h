@@ -240,6 +240,9 @@ void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at);
 /* The operator's function, by its form. Places have been set. */
 void ln_run_op(const ln_call *c);
 
+/* Is none of them NaN or infinite? (ln_run.c) */
+int ln_all_finite(const float *v, uint32_t n);
+
 /* A prepared model is run by what prepared it. Arguments are as those of ln_run_each and have been checked. */
 struct ln_fast {
     ln_status (*run)(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);

@@ -168,14 +168,14 @@ uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 /* Is each of v[0..n) a number? A chip looks at the exponents; others add up x * 0, which is 0, or NaN where x is NaN or
  * infinite. */
 #if defined(LN_SMALL) && !defined(__wasm_simd128__)
-static int all_finite(const float *v, uint32_t n)
+int ln_all_finite(const float *v, uint32_t n)
 {
     for (; n; n--)
         if (!ln_is_number(*v++)) return 0;
     return 1;
 }
 #else
-static int all_finite(const float *v, uint32_t n)
+int ln_all_finite(const float *v, uint32_t n)
 {
     const float *end = v + n;
     const ln_vec4 none = ln_set4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -198,7 +198,7 @@ LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
 #ifdef LN_WITH_F32
     ln_tensor x;
     ln_get_tensor(m, 0, &x);
-    if (!ln_i8_type(x.dtype) && !all_finite(in, x.elements)) return LN_INPUT_NOT_FINITE;
+    if (!ln_i8_type(x.dtype) && !ln_all_finite(in, x.elements)) return LN_INPUT_NOT_FINITE;
 #endif
     return LN_OK;
 }

@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "coverage"
 COUNTING = "-fprofile-instr-generate -fcoverage-mapping"
-C_TESTS = ["open", "golden", "arena", "preprocess", "c_ops", "c_math", "c_moves", "c_shapes", "int8", "int8_files"]
+C_TESTS = ["open", "core", "golden", "arena", "preprocess", "c_ops", "c_math", "c_moves", "c_shapes"]
+C_TESTS += ["int8", "int8_files"]
 NOT_COUNTED = "s390x or second_reader or definitions or other_machines or wrong_kernel"
 # all branches: what a hostile file meets, and pictures
 LOADER = ("ln_open.c", "ln_check.c", "ln_check_header.c", "ln_check_i8.c", "ln_sniff.c", "ln_preprocess.c")

@@ -123,7 +123,7 @@ CASES = [
     ("MISALIGNED", [(op(TABLE, 16), "I", weights(TABLE) + 4)], f"offset {weights(TABLE) + 4} is not a multiple of 64"),
     ("BAD_WEIGHTS", [(op(TABLE, 20), "I", 255)], "255 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 1)], "1 bytes of weights are not what it needs"),
-    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 256)], "256 bytes of weights are not what it needs"),
+    ("BAD_WEIGHTS", [(op(SOFTMAX, 20), "I", 255)], "255 bytes of weights are not what it needs"),
     ("BAD_WEIGHTS", [(op(CONV, 20), "I", 84)], "84 bytes of weights are not what it needs"),
     ("BAD_PREPROCESS", [(100, "i", 0)], "header, byte 100: a multiplier is 0; 1 to 4194303 is expected"),
     ("BAD_PREPROCESS", [(100, "i", 1 << 22)], "a multiplier is 4194304; 1 to 4194303 is expected"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -84,11 +85,15 @@ class _Unpickler(pickle._Unpickler):
         stand_in = STAND_INS[module, name]
         return lambda *arguments: stand_in(*arguments)  # a throw-away, so that no pickle can alter the table
 
-    def _no_bytearray(self) -> None:
-        """It makes room for as many bytes as it is told before it reads any."""
-        raise pickle.UnpicklingError("it holds a bytearray, which no batch of CIFAR-10 does")
+    def _bytearray(self: Any) -> None:
+        """Reads first: Python's own makes room for as many bytes as it is told before it reads any."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        data = self.read(size)
+        if len(data) != size:
+            raise pickle.UnpicklingError(f"it ends after {len(data)} of {size} bytes")
+        self.append(bytearray(data))
 
-    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _no_bytearray}
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _bytearray}
 
 
 def read_batch(where: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -248,6 +248,6 @@ def test_a_canvas_and_the_command_see_the_same_bits(browser, address, digits):
 def test_a_page_fetches_little(address):
     files = [
         ROOT / "wasm" / "demo" / name
-        for name in ("index.html", "main.js", "paper.js", "maps.js", "steps.js", "inside.js")
+        for name in ("index.html", "main.js", "paper.js", "inside.js")
     ]
-    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 13_000
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 12_000

@@ -1,5 +1,5 @@
-// What happens inside a net, for people who want to see it: one output value as the sum it is, and which part of the
-// picture spoke for a class. Layouts and formulas: runtime_c/FORMAT.md.
+// What happens inside a net, for people who want to see it: outputs of layers as pictures, one value as the sum it is, and
+// which part of the picture spoke for a class. Layouts and formulas: runtime_c/FORMAT.md.
 
 const PANEL = 16; // outputs that lie together in a panel of weights; the last panel is rounded up to a multiple of 4
 
@@ -13,7 +13,7 @@ const ACTIVATIONS = {
   hard_swish: ["h min(max(h + 3, 0), 6) / 6", (h) => (h * Math.min(Math.max(h + 3, 0), 6)) / 6],
 };
 
-export const FORMULAS = {
+const FORMULAS = {
   linear: "y[o] = act(b[o] + Σ x[i] · w[o,i])",
   conv2d: "y[i,j,o] = act(b[o] + Σ x[i·s+u−top, j·s+v−left, c] · w[o,u,v,c])",
   depthwise_conv2d: "y[i,j,c] = act(b[c] + Σ x[i·s+u−top, j·s+v−left, c] · w[u,v,c])",
@@ -29,8 +29,8 @@ export const FORMULAS = {
   activation: "y = act(x)",
 };
 
-/** Kernel, stride, padding and dilation of a windowed operator; null for others. */
-export function windowOf(op, attributes) {
+// Kernel, stride, padding and dilation of a windowed operator; null for others.
+function windowOf(op, attributes) {
   if (!/conv2d|pool2d/.test(op)) return null;
   const [kh, kw, sh, sw, top, left] = Array.from({ length: 6 }, (_, i) => attributes.getUint8(i));
   const dilated = /conv2d/.test(op);
@@ -65,7 +65,7 @@ function pooled(layer, attributes, at, x) {
  * null where an operator is neither (or its weights are halves, or in groups). at: index into the output; x: {shape, values}
  * it reads.
  */
-export function neuron(model, index, at, x) {
+function neuron(model, index, at, x) {
   const layer = model.layers[index];
   if (/^maxpool2d|^global_avg_pool/.test(layer.op)) {
     const terms = pooled(layer, model.record(index).attributes, at, x);
@@ -139,4 +139,127 @@ export function classMap(model, traced, index) {
   for (let p = 0; p < values.length; p++)
     for (let c = 0; c < C; c++) values[p] += features.values[p * C + c] * row.weight(c);
   return { height, width, values };
+}
+
+// ---- Outputs of layers as small pictures: orange positive, blue negative, by the largest magnitude of the layer.
+
+const MOST = 64; // channels of a layer that are drawn
+const SIDE = 48; // pixels of a picture on the page, about
+
+/** One <div class="layer"> for each operator of a trace. */
+export function draw(place, traced) {
+  const layers = traced.map((step, index) => ({ ...step, index })).filter((step) => step.op !== "flatten");
+  place.replaceChildren(...layers.map(layer));
+}
+
+/** Which layer's value lies under a click, and where in its output; null beside the pictures. */
+export function clicked({ target, offsetX, offsetY }) {
+  if (!target.dataset.layer) return null;
+  const part = (offset, shown, pixels) => Math.min(Math.max(Math.floor((offset / shown) * pixels), 0), pixels - 1);
+  const row = part(offsetY, target.clientHeight, target.height);
+  const column = part(offsetX, target.clientWidth, target.width);
+  const { layer, channel, count } = Object.fromEntries(Object.entries(target.dataset).map(([key, text]) => [key, Number(text)]));
+  return { layer, at: (row * target.width + column) * count + channel };
+}
+
+function layer(step) {
+  const box = document.createElement("div");
+  box.className = "layer";
+  const title = document.createElement("h3");
+  title.textContent = `${step.name}: ${step.op}${step.activation === "none" ? "" : " + " + step.activation}, ${step.shape.join(" × ")}`;
+  const channels = document.createElement("div");
+  channels.className = "channels";
+  let largest = 0;
+  for (const v of step.values) largest = Math.max(largest, Math.abs(v));
+  const [height, width, count] = step.shape.length === 3 ? step.shape : [1, step.values.length, 1];
+  for (let c = 0; c < Math.min(count, MOST); c++) {
+    const canvas = picture(step.values, height, width, count, c, largest);
+    Object.assign(canvas.dataset, { layer: step.index, channel: c, count });
+    channels.append(canvas);
+  }
+  box.append(title, channels);
+  if (count > MOST) box.append(`and ${count - MOST} more`);
+  return box;
+}
+
+function picture(values, height, width, count, channel, largest) {
+  const canvas = document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = height;
+  const row = height === 1;
+  const scale = row ? Math.max(1, Math.min(24, Math.floor(640 / width))) : Math.max(1, Math.round(SIDE / width));
+  canvas.style.width = `min(100%, ${width * scale}px)`;
+  canvas.style.height = row ? "20px" : "auto";
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", row ? `${width} values` : `channel ${channel}`);
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  for (let p = 0; p < width * height; p++) image.data.set(color(values[p * count + channel], largest), 4 * p);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** RGBA of a value: white at 0. */
+export function color(value, largest) {
+  const share = largest > 0 ? Math.min(Math.abs(value) / largest, 1) : 0;
+  const [r, g, b] = value >= 0 ? [214, 96, 10] : [20, 90, 190];
+  return [255 + (r - 255) * share, 255 + (g - 255) * share, 255 + (b - 255) * share, 255];
+}
+
+// ---- Step by step: a layer's formula and shapes, and one of its values as the sum it is.
+
+const SHOWN = 12; // terms of a sum, the largest
+
+/** What a layer does, into `place`. input: {shape, values} of the net; at: which value of the layer's output. */
+export function show(place, model, traced, input, index, at) {
+  const layer = model.layers[index];
+  const x = layer.inputs[0] < 0 ? input : traced[layer.inputs[0]];
+  const value = traced[index].values[at];
+  const parts = [
+    line(`Layer ${index + 1} of ${model.layers.length}: ${layer.name} (${layer.op})`, "h3"),
+    line(FORMULAS[layer.op] ?? layer.op, "code"),
+    line(`${x.shape.join(" × ")} → ${layer.shape.join(" × ")}; ${layer.macs.toLocaleString()} multiplications and additions, ` +
+      `${layer.weightsBytes.toLocaleString()} bytes of weights`),
+    line(`Value ${at}${position(at, layer.shape)} is ${number(value)}.`),
+  ];
+  const found = neuron(model, index, at, x);
+  if (found) parts.push(line(sentence(found)), table(found));
+  place.replaceChildren(...parts);
+}
+
+function sentence({ largest, bias, terms, sum, act, y }) {
+  if (largest) return `It is the largest of these ${terms.length}:`;
+  const rest = act === "h" ? "" : `; ${act} makes it ${number(y)}`;
+  return `It is the bias ${number(bias)} and ${terms.length} products; together h = ${number(sum)}${rest}. The largest of them:`;
+}
+
+function table({ largest, terms }) {
+  const size = largest ? ({ x }) => x : ({ x, w }) => Math.abs(x * w);
+  const rows = [...terms].sort((a, b) => size(b) - size(a)).slice(0, SHOWN);
+  const box = document.createElement("div");
+  box.className = "table";
+  const made = document.createElement("table");
+  const head = made.createTHead().insertRow();
+  for (const text of largest ? ["x at", "x"] : ["x at", "x", "w", "x · w"]) head.append(Object.assign(document.createElement("th"), { textContent: text, scope: "col" }));
+  const body = made.createTBody();
+  for (const { where, x, w } of rows) {
+    const row = body.insertRow();
+    for (const text of [where.join(", "), number(x), ...(largest ? [] : [number(w), number(x * w)])]) row.insertCell().textContent = text;
+  }
+  box.append(made);
+  return box;
+}
+
+function position(at, shape) {
+  if (shape.length !== 3) return "";
+  const [, W, C] = shape;
+  return ` (row ${Math.floor(at / C / W)}, column ${Math.floor(at / C) % W}, channel ${at % C})`;
+}
+
+function line(text, tag = "p") {
+  return Object.assign(document.createElement(tag), { textContent: text });
+}
+
+function number(v) {
+  return Number(v.toPrecision(4)).toString();
 }

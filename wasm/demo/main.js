@@ -12,7 +12,7 @@ setTimeout(show, PATIENCE);
 const wanted = new URLSearchParams(location.search).get("model") ?? "digits.bin";
 const first = LiteNet.load(new URL(wanted, location.href), { onProgress }); // begins before all else
 let model = null;
-let inside, maps, steps; // modules that come after the first answer
+let inside = null; // the module that comes after the first answer
 let source = null; // a picture or video other than the paper
 let traced = null;
 let step = 0;
@@ -43,7 +43,7 @@ function look() {
     const answer = model.predict(given, { top: 10 });
     tell(answer);
     trouble("");
-    if (steps) within(given, answer);
+    if (inside) within(given, answer);
   } catch (error) {
     trouble(error.message);
   }
@@ -66,7 +66,7 @@ function showWithin() {
   stopWaiting();
   const start = performance.now();
   traced = model.trace(latest.given);
-  maps.draw(at("maps"), traced);
+  inside.draw(at("maps"), traced);
   if (took < 100 || !filming) walk();
   heat(latest.answer);
   took = performance.now() - start;
@@ -112,13 +112,13 @@ function tell(answer) {
 }
 
 function walk() {
-  if (!traced || !steps) return;
+  if (!traced || !inside) return;
   step = Math.min(step, traced.length - 1);
   const which = at("which");
   which.max = traced[step].values.length - 1;
   const value = Math.min(Math.max(Math.trunc(which.valueAsNumber) || 0, 0), which.max);
   const input = { shape: model.info.inputShape, values: model.info.picture ? model.prepare(source ?? paper.pixels) : new Float32Array(model.info.inputElements) };
-  steps.show(at("step"), model, traced, input, step, value);
+  inside.show(at("step"), model, traced, input, step, value);
   at("back").disabled = step === 0;
   at("next").disabled = step === traced.length - 1;
 }
@@ -132,7 +132,7 @@ function heat(answer) {
   if (!found) return trouble("This net keeps no map of where: it needs global average pooling before its last layer.");
   const image = new ImageData(found.width, found.height);
   const largest = found.values.reduce((most, v) => Math.max(most, Math.abs(v)), 0);
-  found.values.forEach((v, p) => image.data.set([...maps.color(v, largest).slice(0, 3), (140 * Math.abs(v)) / largest], 4 * p));
+  found.values.forEach((v, p) => image.data.set([...inside.color(v, largest).slice(0, 3), (140 * Math.abs(v)) / largest], 4 * p));
   const small = new OffscreenCanvas(found.width, found.height);
   small.getContext("2d").putImageData(image, 0, 0);
   context.drawImage(small, 0, 0, canvas.width, canvas.height);
@@ -242,7 +242,7 @@ at("next").addEventListener("click", () => {
   walk();
 });
 at("maps").addEventListener("click", (event) => {
-  const found = maps?.clicked(event);
+  const found = inside?.clicked(event);
   if (!found) return;
   step = found.layer;
   at("which").value = found.at;
@@ -265,8 +265,7 @@ addEventListener("drop", (event) => {
 });
 
 async function fetchTheRest() {
-  const modules = [import("./inside.js"), import("./maps.js"), import("./steps.js")];
-  [inside, maps, steps] = await Promise.all(modules);
+  inside = await import("./inside.js");
   performance.mark("whole");
   look();
 }

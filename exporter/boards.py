@@ -53,7 +53,7 @@ BOARDS: dict[str, Board] = {
 # Instructions a multiply-accumulate, -Os, counted under emulation by benchmarks/chip_instructions.py: of a layer as a
 # whole, so that what surrounds the products is in them. int8 with the processor's short vectors.
 INSTRUCTIONS: dict[str, dict[str, float]] = {
-    "cortex-m0": {"linear F32": 121, "conv2d F32": 123, "depthwise_conv2d F32": 115, "embed_projection F32": 129,
+    "cortex-m0": {"linear F32": 121, "conv2d F32": 123, "depthwise_conv2d F32": 115, "embed_projection F32": 132,
         "linear I8": 7.59, "conv2d I8": 9.28, "depthwise_conv2d I8": 23.8, "embed_projection I8": 14.9},
     "cortex-m3": {"linear F32": 47.7, "conv2d F32": 50.1, "depthwise_conv2d F32": 52.1, "embed_projection F32": 55.7,
         "linear I8": 4.46, "conv2d I8": 5.48, "depthwise_conv2d I8": 14.3, "embed_projection I8": 10.3},

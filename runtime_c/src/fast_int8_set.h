@@ -16,7 +16,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#if defined(__x86_64__) && defined(__GNUC__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define LN_AVX_VNNI /* the compiler knows it */
 #endif
 

@@ -1,5 +1,5 @@
 /* int8 on ARM's processors for devices, chosen when they are compiled for. LN_NO_VECTORS asks for plain C: tests do.
- *   LN_DSP  two 16-bit halves of a word at once: Cortex-M4, M7, M33, and application processors of 32 bits
+ *   LN_DSP  two 16-bit halves of a word at once: Cortex-M4, M7, M33
  *   LN_MVE  vectors of 16 bytes, called Helium: Cortex-M55
  *
  * DSP: the four int8 of a word are two pairs, bytes 0 and 2 and bytes 1 and 3, each extended to halves by one instruction
@@ -14,7 +14,7 @@
 #include <arm_mve.h>
 #endif
 
-#if defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN) && !defined(LN_NO_VECTORS)
+#if defined(__ARM_FEATURE_SIMD32) && __ARM_ARCH_PROFILE == 'M' && !defined(__ARM_BIG_ENDIAN) && !defined(LN_NO_VECTORS)
 #define LN_DSP
 #include <arm_acle.h>
 

@@ -19,10 +19,10 @@ void ln_get_preprocessing(const ln_model *m, ln_preprocessing *p)
 
 ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
 {
+    const ln_status usable = ln_check_usable(m, values, in);
     ln_tensor t;
 
-    if (m == NULL || values == NULL || in == NULL) return LN_NULL_POINTER;
-    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+    if (usable != LN_OK) return usable;
     ln_get_tensor(m, 0, &t);
 #ifdef LN_WITH_F32
     if (!ln_all_finite(values, t.elements)) return LN_INPUT_NOT_FINITE;
@@ -48,10 +48,10 @@ ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
 
 ln_status ln_dequantize_output(const ln_model *m, const void *out, float *values)
 {
+    const ln_status usable = ln_check_usable(m, out, values);
     const uint8_t *from = out;
 
-    if (m == NULL || values == NULL || out == NULL) return LN_NULL_POINTER;
-    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER;
+    if (usable != LN_OK) return usable;
     for (uint32_t i = 1; i < m->tensor_count; i++) {
         ln_tensor t;
         ln_get_tensor(m, i, &t);

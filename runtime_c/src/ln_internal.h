@@ -240,6 +240,9 @@ void ln_set_places(const ln_model *m, ln_call *c, const ln_places *at);
 /* The operator's function, by its form. Places have been set. */
 void ln_run_op(const ln_call *c);
 
+/* LN_OK of an open model, and two pointers that are not NULL. (ln_run.c) */
+ln_status ln_check_usable(const ln_model *m, const void *from, const void *to);
+
 /* Is none of them NaN or infinite? (ln_run.c) */
 int ln_all_finite(const float *v, uint32_t n);
 

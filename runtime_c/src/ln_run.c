@@ -191,10 +191,17 @@ int ln_all_finite(const float *v, uint32_t n)
 #endif
 #endif
 
+LN_COLD ln_status ln_check_usable(const ln_model *m, const void *from, const void *to)
+{
+    if (m == NULL || from == NULL || to == NULL) return LN_NULL_POINTER;
+    return m->len != 0 ? LN_OK : m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+}
+
 LN_COLD ln_status ln_check_input(const ln_model *m, const void *in)
 {
-    if (m == NULL || in == NULL) return LN_NULL_POINTER;
-    if (m->len == 0) return m->status != LN_OK ? m->status : LN_NULL_POINTER; /* not open */
+    const ln_status usable = ln_check_usable(m, in, in);
+
+    if (usable != LN_OK) return usable;
 #ifdef LN_WITH_F32
     ln_tensor x;
     ln_get_tensor(m, 0, &x);

@@ -25,12 +25,16 @@ NET = [
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/statm")
+@pytest.mark.parametrize("fast", [False, True], ids=["portable", "fast"])
 @pytest.mark.parametrize("compiler", cbuild.COMPILERS)
-def test_memory_is_the_file_the_arena_and_less_than_a_megabyte(tmp_path, compiler):
+def test_memory_is_the_file_the_arena_and_less_than_a_megabyte(tmp_path, compiler, fast):
+    """The fast kernels' plan and transformed weights are memory that the caller is told of, as the arena is."""
     path = trained(tmp_path, net(NET, (1, 28, 28)))
     assert export(path, tmp_path / "net.bin", "--samples", "4") == 0
     sources = [cbuild.TESTS_C / "load_driver.c", *cbuild.core(), cbuild.SRC / "ln_file.c"]
-    driver = cbuild.program("load_driver", sources, compiler, sanitize=False, flags=["-O2"])
+    sources += cbuild.fast() if fast else []
+    flags = ["-O2", "-DLN_TEST_FAST", "-pthread"] if fast else ["-O2"]
+    driver = cbuild.program("load_driver", sources, compiler, sanitize=False, flags=flags)
     out = subprocess.run([driver, str(tmp_path / "net.bin")], capture_output=True, text=True, check=True).stdout
     _, gained, file_bytes, arena_bytes = map(int, out.split())
     assert 1.6e6 < file_bytes < 1.7e6

@@ -27,6 +27,15 @@ __device__ __forceinline__ void wait_for_last_launch()
 #endif
 }
 
+/* ---- registers. What follows from x cheaply the compiler works out far ahead, before a loop perhaps, and keeps; from
+ * anew(x), which is x, it works out nothing before this place. ---- */
+
+__device__ __forceinline__ int anew(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* ---- activations. With a constant id the switch is gone after compilation. ---- */
 
 enum {

@@ -27,6 +27,12 @@
 #define MOMENTS 0
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+enum { OLDER = 1 };
+#else
+enum { OLDER = 0 };
+#endif
+
 enum {
     STEP = 4, ELEMENTS = 16,
     LO = OUTS / 8, LT = TILES / 8, LANES = LO * LT, /* LO x LT lanes to an element */
@@ -39,7 +45,9 @@ enum {
     US = STEP * ELEMENTS * OUTS,                    /* filters [channel][element][output channel] */
     BUFFER = XS + US,
     QUADS = OUTS / 4,
-    TWICE = MASK != 0 || POOL == 2                  /* inputs are loaded in two goes */
+    TWICE = MASK != 0 || POOL == 2,                 /* inputs are loaded in two goes */
+    /* How many channels of a step stand unrolled: more are faster until registers spill. */
+    UNROLL = POOL == 2 ? (OUTS == 32 || OLDER ? 1 : 2) : OUTS == 32 || (OLDER && (TAIL || SPLIT)) ? 2 : 4
 };
 static_assert(ELEMENTS * QUADS * TILES <= 2 * BUFFER, "the results' way back fits into the buffers");
 
@@ -48,6 +56,15 @@ typedef float result;
 #else
 typedef real result;
 #endif
+
+struct Lane {
+    int element, lo, lt;
+    __device__ __forceinline__ explicit Lane(int thread)
+    {
+        const int sub = thread % LANES;
+        element = thread / LANES, lo = sub / 2 % LO, lt = sub % 2 + sub / (2 * LO) * 2;
+    }
+};
 
 /* v = B' d B of a 4 x 4 patch, in place. */
 __device__ __forceinline__ void transform_input(float (&d)[16])
@@ -73,18 +90,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
     wait_for_last_launch();
     __shared__ __align__(16) float shared[2 * BUFFER];
     const Divisor by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
-    const int t0 = (int)blockIdx.x * TILES, o0 = (int)blockIdx.y * OUTS;
-    const int first = (int)blockIdx.z * per_split, end = min(C, first + per_split);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int first = SPLIT ? (int)blockIdx.z * per_split : 0, end = SPLIT ? min(C, first + per_split) : C;
     const bool loads_x = BOTH || (int)threadIdx.x < X_THREADS, loads_u = BOTH || !loads_x;
 
-    /* Inputs: lane%8 is the channel of 8, lane/8 the tile of the warp's 4. Within a row of tiles in shared memory the
+    /* Inputs: thread%8 is the channel of 8, thread/8 the tile. Within a row of tiles in shared memory the
      * groups of 4 change places with the channel, so that 4 channels x 4 tiles fall into different banks. */
-    const int channel = lane % 8, tile = warp * 4 + lane / 8;
+    const int channel = (int)threadIdx.x % 8, tile = (int)blockIdx.x * TILES + (int)threadIdx.x / 8;
     unsigned seen = 0; /* a bit for each of the 16 pixels (POOL 2: 9 windows) */
     int x_at = 0;      /* of the first from `in`, or of a filter from u; within 31 bits */
-    if (loads_x && t0 + tile < tiles) {
-        const int n = divide(t0 + tile, by_image), r = t0 + tile - n * (th * tw), ti = divide(r, by_row);
+    if (loads_x && tile < tiles) {
+        const int n = divide(tile, by_image), r = tile - n * (th * tw), ti = divide(r, by_row);
         const int tj = r - ti * tw;
 #if POOL == 2
         const int i = ti - 1, j = tj - 1;
@@ -100,24 +115,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
         x_at = ((n * H + i) * W + j) * C + channel;
 #endif
     }
-    int slot = channel % STEP * TILES + (warp ^ channel % STEP) * 4 + lane / 8; /* where its first value goes */
     /* Filters: vector f + U_THREADS*q of a step is row (channel, element) f/QUADS, quad f%QUADS. */
     const int f = (int)threadIdx.x - (BOTH ? 0 : X_THREADS);
-    const int f_at = f / QUADS * (u_pitch / ELEMENTS) + o0 + f % QUADS * 4;
-    if (!BOTH && loads_u) x_at = f_at, slot = XS + f * 4;
-    const int u_at = BOTH ? f_at : x_at, u_slot = BOTH ? XS + f * 4 : slot;
+    const int f_at = f / QUADS * (u_pitch / ELEMENTS) + (int)blockIdx.y * OUTS + f % QUADS * 4;
+    if (!BOTH && loads_u) x_at = f_at;
+    const int u_at = BOTH ? f_at : x_at;
 
     float d[16];                       /* under way to shared memory: a patch, or 4 vectors of filters */
     float own[BOTH ? 4 * VECTORS : 1]; /* the filters, if it is both */
     float *const w = BOTH ? own : d;
+    auto placed = [](int at) { return UNROLL < 4 ? anew(at) : at; };
     /* A patch. With a mask that takes two calls, and the loads of the first, of y, are under way between them: the
      * second loads dy where relu let it through, or for other activations all of dy. */
 #if POOL != 2
     auto load_patch = [&](int c0, bool again) {
-        const unsigned bits = TAIL && c0 + channel >= end ? 0 : seen;
+        const unsigned bits = (unsigned)anew(TAIL && c0 + channel >= end ? 0 : (int)seen);
 #pragma unroll
         for (int a = 0; a < 4; a++) {
-            const int row = x_at + c0 + a * in_pitch;
+            const int row = placed(x_at + c0 + a * in_pitch);
 #pragma unroll
             for (int b = 0; b < 4; b++) {
                 const bool exists = (bits >> (4 * a + b) & 1) != 0;
@@ -139,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
     /* 3 x 3 windows, whose first has its last pixel in the patch: the first call loads y and index, the second dy. */
     unsigned winners[9], taps = 0; /* taps: 3 bits for each window, 4 where nothing comes through */
     auto load_patch = [&](int c0, bool again) {
-        const unsigned bits = TAIL && c0 + channel >= end ? 0 : seen;
+        const unsigned bits = (unsigned)anew(TAIL && c0 + channel >= end ? 0 : (int)seen);
         if (again) {
             taps = 0;
 #pragma unroll
@@ -148,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
         }
 #pragma unroll
         for (int e = 0; e < 9; e++) {
-            const ptrdiff_t at = x_at + c0 + e / 3 * in_pitch + e % 3 * C;
+            const ptrdiff_t at = placed(x_at + c0 + e / 3 * in_pitch) + e % 3 * C;
             if (!again) {
                 const bool exists = (bits >> e & 1) != 0;
                 winners[e] = exists ? index[at] : 4u;
@@ -174,30 +189,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
 #pragma unroll
         for (int q = 0; q < VECTORS; q++) {
             const int rows = U_THREADS / QUADS * q;
-            const Pack<4> v = load<4>(u + (ptrdiff_t)(c0 * u_pitch + u_at + rows * (u_pitch / ELEMENTS)));
+            const Pack<4> v = load<4>(u + (ptrdiff_t)placed(c0 * u_pitch + u_at + rows * (u_pitch / ELEMENTS)));
 #pragma unroll
             for (int e = 0; e < 4; e++) w[4 * q + e] = v.v[e];
         }
     };
     auto store_patch = [&](float *buffer, int step) { /* the channels of the first (0) or the second step */
-        if (((int)threadIdx.x >> 2 & 1) == step) {
+        const int thread = anew((int)threadIdx.x), c = thread % STEP;
+        float *to = buffer + c * TILES + (thread / 32 ^ c) * 4 + thread % 32 / 8;
+        if ((thread >> 2 & 1) == step) {
 #pragma unroll
-            for (int e = 0; e < ELEMENTS; e++) buffer[slot + e * STEP * TILES] = d[e];
+            for (int e = 0; e < ELEMENTS; e++) to[e * STEP * TILES] = d[e];
         }
     };
     auto store_filters = [&](float *buffer) {
+        float *to = buffer + XS + 4 * (anew((int)threadIdx.x) - (BOTH ? 0 : X_THREADS));
 #pragma unroll
         for (int q = 0; q < VECTORS; q++) {
             const Pack<4> v = {{w[4 * q], w[4 * q + 1], w[4 * q + 2], w[4 * q + 3]}};
-            store(buffer + u_slot + U_THREADS * q * 4, v);
+            store(to + U_THREADS * q * 4, v);
         }
     };
 
-    /* This lane's element, and its channels 4*lo + OUTS/2*g + i, tiles 4*lt + TILES/2*g + j. Neighbouring lanes share
+    /* A lane's element, and its channels 4*lo + OUTS/2*g + i, tiles 4*lt + TILES/2*g + j. Neighbouring lanes share
      * a channel's float4 and the next ones a tile's, so that a read of 16 lanes is one of at most 128 bytes. */
-    const int sub = lane % LANES, element = (int)threadIdx.x / LANES;
-    const int lo = sub / 2 % LO, lt = sub % 2 + sub / (2 * LO) * 2;
-    const int from_x = element * STEP * TILES + 4 * lt, from_u = XS + element * OUTS + 4 * lo;
+    const Lane mine((int)threadIdx.x);
+    const int from_x = mine.element * STEP * TILES + 4 * mine.lt, from_u = XS + mine.element * OUTS + 4 * mine.lo;
     float acc[8][8];
 #pragma unroll
     for (int m = 0; m < 8; m++)
@@ -231,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
     for (int c0 = first + STEP;; c0 += STEP) { /* c0: the next step */
         const bool more = c0 + STEP < end;
         __syncthreads();
-#pragma unroll
+#pragma unroll UNROLL
         for (int c = 0; c < STEP; c++) {
             multiply(now, c);
             if (TWICE && c == 1) {
@@ -256,6 +273,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
         }
     }
     __syncthreads();
+    const int thread = anew((int)threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const int t0 = anew((int)blockIdx.x) * TILES, o0 = anew((int)blockIdx.y) * OUTS;
+    const Lane its(thread);
 
     /* Back through shared memory, [element][quad][tile], in 4 turns: turn i brings channels 4*q + i; then thread
      * (q, my_tile) holds all 16 elements of that channel and tile, after the turns 2 x 2 pixels of 4 neighbouring
@@ -271,8 +291,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) winograd_co
             for (int h = 0; h < 2; h++) {
                 const float(&m)[8] = acc[4 * g + i];
                 const Pack<4> v = {{m[4 * h], m[4 * h + 1], m[4 * h + 2], m[4 * h + 3]}};
-                const int quad = lo + LO * g;
-                store(shared + (element * QUADS + quad) * TILES + swapped(lt + LT * h, quad) * 4, v);
+                const int quad = its.lo + LO * g;
+                store(shared + (its.element * QUADS + quad) * TILES + swapped(its.lt + LT * h, quad) * 4, v);
             }
         __syncthreads();
         const float *from = shared + q * TILES + swapped(my_group, q) * 4 + lane / 8;

@@ -8,8 +8,9 @@ Both are staircases. Step k, from k - 1 to k, which theirs takes at the sum t, i
 
     t M >= (2k-1) 2^30 > (t-1) M
 
-Seldom have the intervals of all steps an M in common: a factor below 2^-8 has fewer digits in M than in a float32. Taken
-is the M that misses least, step k counting as 1 / (2k-1)^2: the farther from 0, the fewer outputs there are.
+Seldom have the intervals of all steps an M in common: a factor below 2^-8 has fewer digits in M than in a float32.
+Taken is the M whose steps are the fewest sums away from theirs, where a step counts as likely sums do: 1 / (1 + z^2), z
+being the distance from the sum of an input of zeros, over the deviation that independent inputs would give it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ import numpy as np
 from litenet.trainer.int8 import scheme
 
 REACH = 1 << 30  # sums stay below it
-COUNT = 1 << 40  # of a step next to 0; of others this by (2k-1)^2
+SPREAD = 32  # of inputs: their deviation in steps
+COUNT = 1 << 32  # of the likeliest step
+FAR = 1 << 10  # sums; farther away is no worse
+TRIED = 64  # M of a channel
+BLOCK = 1024  # channels at once
 
 
 def factors(x: float, weights: np.ndarray, y: float) -> np.ndarray:
-    """float32 (O): x weights / y, of scales, in the order of those runtimes."""
-    return np.float32(x) * weights.astype(np.float32) / np.float32(y)
+    """float32 (O): x weights / y, of scales, in the order of those runtimes; 1 for what only rounding puts above it."""
+    with np.errstate(over="ignore"):
+        found = np.float32(x) * weights.astype(np.float32) / np.float32(y)
+    return np.where(x * weights.astype(np.float64) <= y, np.minimum(found, np.float32(1)), found)
 
 
 def staircase(factor: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -39,20 +46,29 @@ def staircase(factor: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return high
 
 
-def multipliers(factor: np.ndarray, least: np.ndarray, most: np.ndarray, outputs: tuple[int, int]) -> np.ndarray:
-    """int32 (O): M for each factor (O) float32, 0..1, with sums of least..most (O) and these outputs, the zero point
-    not added. Among equally good ones the nearest to factor 2^31. Raises ValueError for other factors."""
+def multipliers(
+    factor: np.ndarray, rows: np.ndarray, bias: np.ndarray, zero: int, outputs: tuple[int, int]
+) -> np.ndarray:
+    """int32 (O): M for each factor (O) float32, 0..1, of weights (O,K), biases (O) and the zero point of x. outputs:
+    the least and the largest, their zero point not added. Of equally good M that nearest to factor 2^31. Raises
+    ValueError for other factors."""
     found = np.array([scheme.multiplier(float(f)) for f in factor], np.int64)
     steps = np.arange(outputs[0] + 1, outputs[1] + 1)
+    up, down = np.maximum(rows, 0).sum(1), np.minimum(rows, 0).sum(1)
+    least, most = (bias + a * up + b * down for a, b in ((scheme.LO, scheme.HI), (scheme.HI, scheme.LO)))
+    middle, spread = bias + zero * rows.sum(1), SPREAD * np.sqrt((rows.astype(np.float64) ** 2).sum(1))
     some = np.flatnonzero(found > 0)
-    for o, t in zip(some, staircase(factor[some], steps), strict=True):
-        met = (least[o] < t) & (t <= most[o])
-        found[o] = _best(int(found[o]), t[met], steps[met])
+    for block in np.split(some, range(BLOCK, len(some), BLOCK)):
+        for o, t in zip(block, staircase(factor[block], steps), strict=True):
+            met = (least[o] < t) & (t <= most[o])
+            z = (t[met] - middle[o]) / max(spread[o], 1)
+            count = np.rint(COUNT / (1 + z * z)).astype(np.int64)
+            found[o] = _best(int(found[o]), t[met], steps[met], count)
     return found.astype(np.int32)
 
 
-def _best(nearest: int, t: np.ndarray, steps: np.ndarray) -> int:
-    """The M for steps (K) at the sums t (K)."""
+def _best(nearest: int, t: np.ndarray, steps: np.ndarray, count: np.ndarray) -> int:
+    """The M for steps (K) at the sums t (K), of which each counts so much."""
     odd = 2 * steps - 1
     size, far = (np.abs(odd) << 30) - (odd > 0), np.where(odd > 0, t, 1 - t)
     first = size // far + 1
@@ -60,14 +76,6 @@ def _best(nearest: int, t: np.ndarray, steps: np.ndarray) -> int:
     if ((first <= nearest) & (nearest <= last)).all():
         return nearest
     tried = np.unique(np.clip(np.concatenate([[nearest], first, last]), 1, scheme.ONE))
-    count = COUNT // odd**2
-    hit = _below(first, count, tried, "right") - _below(last, count, tried, "left")
-    best = tried[hit == hit.max()]
-    return int(best[np.abs(best - nearest).argmin()])
-
-
-def _below(ends: np.ndarray, count: np.ndarray, tried: np.ndarray, side: str) -> np.ndarray:
-    """For each M tried the counts of the ends below it ("right": or at it), summed."""
-    order = ends.argsort()
-    total = np.concatenate([[0], np.cumsum(count[order])])
-    return total[np.searchsorted(ends[order], tried, side)]
+    tried = tried[np.abs(tried - nearest).argsort(kind="stable")[:TRIED]]
+    missed = np.abs(-((-odd << 30) // tried[:, None]) - t)
+    return int(tried[(np.minimum(missed, FAR) @ count).argmin()])

@@ -196,12 +196,10 @@ class Exact(Lowering):
         rows, bias, scale = _constant(rows, bias, scale, qx.scale / qy.scale)
         rows, bias, scale = _held(rows, bias, scale, qx.zero)
         lo, hi = scheme.bounds(node.attrs.activation, qy)
-        up, down = np.maximum(rows, 0).sum(1), np.minimum(rows, 0).sum(1)
-        least, most = (bias + a * up + b * down for a, b in ((scheme.LO, scheme.HI), (scheme.HI, scheme.LO)))
         by = factors.factors(qx.scale, scale, qy.scale)
         arrays = {
             "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),
-            "multiplier": factors.multipliers(by, least, most, (lo - qy.zero, hi - qy.zero)),
+            "multiplier": factors.multipliers(by, rows, bias, qx.zero, (lo - qy.zero, hi - qy.zero)),
         }  # fmt: skip
         return arrays, Numbers(lo, hi)
 

@@ -21,7 +21,7 @@ from ..importers import tidy
 from ..importers.foreign import Foreign
 from ..importers.given import AGAIN, WEIGHTED, Given
 from ..importers.graphs import renamed, used
-from . import graphs
+from . import factors, graphs
 from .lower import Lowering, Weights, rows_of, shaped
 
 
@@ -195,12 +195,13 @@ class Exact(Lowering):
             bias = np.rint(shift / (qx.scale * np.where(scale > 0, scale, 1))).astype(np.int64)
         rows, bias, scale = _constant(rows, bias, scale, qx.scale / qy.scale)
         rows, bias, scale = _held(rows, bias, scale, qx.zero)
-        ms = [scheme.multiplier(qx.scale * float(s) / qy.scale) for s in scale]
+        lo, hi = scheme.bounds(node.attrs.activation, qy)
+        by = factors.factors(qx.scale, scale, qy.scale)
         arrays = {
             "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),
-            "multiplier": np.array(ms, np.int32),
+            "multiplier": factors.multipliers(by, rows, bias, qx.zero, (lo - qy.zero, hi - qy.zero)),
         }  # fmt: skip
-        return arrays, Numbers(*scheme.bounds(node.attrs.activation, qy))
+        return arrays, Numbers(lo, hi)
 
 
 def _constant(rows: np.ndarray, bias: np.ndarray, scale: np.ndarray, ratio: float) -> tuple[np.ndarray, ...]:

@@ -1,5 +1,5 @@
-/* Depthwise convolutions on ARM: part of fast_int8_kernels.h. Two taps' products of bytes have their sum in 16 bits, as no
- * weight is -128; it is added to a sum of 32 bits that begins with the bias. Up to 8 channels take half a vector. */
+/* Depthwise convolutions on ARM: part of fast_int8_kernels.h. Two taps' products of bytes have their sum in 16 bits, as
+ * no weight is -128; it is added to a sum of 32 bits that begins with the bias. Up to 8 channels take half a vector. */
 
 /* To s, the sums of 16 channels, or of 8, the products of two taps. */
 INLINE void dw_add2(int32x4_t *s, int8x16_t a, int8x16_t w, int8x16_t b, int8x16_t v, const int half)
@@ -58,17 +58,27 @@ INLINE void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_panel *p,
         UNROLL
         for (int i = 0; i < 4; i++) s[i] = p->first.bias[i];
         for (; t + 1 < d->taps; t += 2)
-            dw_add2(s, vld1q_s8(at + d->tap[t]), vld1q_s8(p->w[t]), vld1q_s8(at + d->tap[t + 1]), vld1q_s8(p->w[t + 1]), half);
+            dw_add2(s, vld1q_s8(at + d->tap[t]), vld1q_s8(p->w[t]), vld1q_s8(at + d->tap[t + 1]), vld1q_s8(p->w[t + 1]),
+                    half);
         if (t < d->taps) dw_add1(s, vld1q_s8(at + d->tap[t]), vld1q_s8(p->w[t]), half);
         dw_put(s, p->first.scale, p->q, y, p->live, half);
     }
 }
 
+/* Keeps gcc from taking halves of the weights to registers of their own. */
+INLINE void dw_keep(int8x16_t *w, const int half)
+{
+    UNROLL
+    for (int i = 0; i < 9; i++)
+        if (!half) __asm__("" : "+w"(w[i]));
+}
+
 /* 3 x 3: x are the three columns of a position. */
-INLINE void dw_3x3(int8x16_t (*x)[3], const int8x16_t *w, const pv *first, limits q, int8_t *y, uint32_t live,
+INLINE void dw_3x3(int8x16_t (*x)[3], int8x16_t *w, const pv *first, limits q, int8_t *y, uint32_t live,
                    const int half)
 {
     int32x4_t s[4] = {first->bias[0], first->bias[1], first->bias[2], first->bias[3]};
+    dw_keep(w, half);
     dw_add2(s, x[0][0], w[0], x[0][1], w[1], half);
     dw_add2(s, x[0][2], w[2], x[1][0], w[3], half);
     dw_add2(s, x[1][1], w[4], x[1][2], w[5], half);
@@ -85,14 +95,6 @@ INLINE void dw_column(const int8_t *at, size_t down, int8x16_t *x)
     x[2] = vld1q_s8(at + 2 * down);
 }
 
-/* Keeps gcc from taking halves of the weights out of a loop, to registers of their own. */
-INLINE void dw_keep(int8x16_t *w, const int half)
-{
-    UNROLL
-    for (int i = 0; i < 9; i++)
-        if (!half) __asm__("" : "+w"(w[i]));
-}
-
 /* Of 3 x 3 taps: with stride 1 two positions go together, which share two columns. */
 INLINE void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_panel *p, int8_t *y, const int half)
 {
@@ -105,7 +107,6 @@ INLINE void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_panel
     UNROLL
     for (int i = 0; i < 9; i++) w[i] = vld1q_s8(p->w[i]);
     for (; step == right && left >= 2; left -= 2, at += 2 * step, y += 2 * C) {
-        dw_keep(w, half);
         dw_column(at, down, x[0]);
         dw_column(at + right, down, x[1]);
         dw_column(at + 2 * right, down, x[2]);
@@ -114,7 +115,6 @@ INLINE void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_panel
         dw_3x3(x + 1, w, &first, q, y + C, live, half);
     }
     for (; left; left--, at += step, y += C) {
-        dw_keep(w, half);
         dw_column(at, down, x[0]);
         dw_column(at + right, down, x[1]);
         dw_column(at + 2 * right, down, x[2]);
@@ -136,8 +136,8 @@ DW_LINE(dw_half_3x3, dw_line_3x3, 1)
 SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
                        uint32_t row_end, uint32_t panel, uint32_t panel_end)
 {
-    const int square = d->taps == 9 && d->tap[2] == 2 * d->tap[1] && d->tap[3] != 3 * d->tap[1] && d->tap[6] == 2 * d->tap[3]
-                    && d->tap[8] == d->tap[6] + d->tap[2]; /* 3 x 3, not 1 x 9 or 9 x 1 */
+    const int square = d->taps == 9 && d->tap[2] == 2 * d->tap[1] && d->tap[3] != 3 * d->tap[1]
+                    && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + d->tap[2]; /* 3 x 3, not 1 x 9 or 9 x 1 */
     for (uint32_t n = panel; n < panel_end; n++) {
         const uint32_t o = n * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
         const uint8_t *from = w + n * (size_t)LN_PANEL * (8 + d->taps);

@@ -1,5 +1,4 @@
-/* Rows times packed weights on 64-bit ARM: part of fast_int8_kernels.h, of sets that define OWN_PRODUCT,
- * MOST_ROWS, and
+/* Rows times packed weights on 64-bit ARM: part of fast_int8_kernels.h, of sets that define OWN_PRODUCT and
  *
  *     ROWS                 of a tile over a panel of 16 channels
  *     PARTS                vectors that have the sums of four channels
@@ -21,8 +20,8 @@ typedef struct tile8 {
 } tile8;
 
 /* s[row][V][PARTS]: the sums of R rows and V times four channels, whose first weights are at w. */
-INLINE void add_products8(const tile8 *t, const int8_t *const *x, const int8_t *w, int32x4_t *s, const size_t group, const int R,
-                          const int V)
+INLINE void add_products8(const tile8 *t, const int8_t *const *x, const int8_t *w, int32x4_t *s, const size_t group,
+                          const int R, const int V)
 {
     for (const size_t *span = t->span; span != t->span_end; span++) {
         const int8_t *at[MOST_ROWS];
@@ -42,14 +41,14 @@ INLINE void add_products8(const tile8 *t, const int8_t *const *x, const int8_t *
     }
 }
 
-/* R rows of V times four channels to bytes, live channels of them; or, pooled, the largest of each four rows. bias, scale
+/* R rows of V times four channels to bytes, `live` channels of them; or, pooled, the largest of four rows. bias, scale
  * and w are those of the first channel. */
-INLINE void tile8_bytes(const ln_product8 *p, const tile8 *t, const int8_t *const *x, const uint8_t *bias, const uint8_t *scale,
-                        const int8_t *w, int8_t *y, uint32_t live, limits q, const size_t group, const int R,
-                        const int V, const int pooled)
+INLINE void tile8_bytes(const ln_product8 *p, const tile8 *t, const int8_t *const *x, const uint8_t *bias,
+                        const uint8_t *scale, const int8_t *w, int8_t *y, uint32_t live, limits q, const size_t group,
+                        const int R, const int V, const int pooled)
 {
     const int passes = pooled ? 4 / R : 1, kept = pooled ? 1 : R;
-    int32x4_t s[2 * 16], most[4];
+    int32x4_t s[16], most[4];
     UNROLL
     for (int pass = 0; pass < passes; pass++) {
         UNROLL
@@ -116,12 +115,15 @@ typedef struct panel8 {
     limits q;
 } panel8;
 
-#define WHOLE8(R, pooled) tile8_bytes(p, t, at, q->bias, q->scale, q->w, y, LN_PANEL, q->q, 4 * LN_PANEL, R, 4, pooled)
-#define PIECE8(R, V, pooled) \
-    tile8_bytes(p, t, at, q->bias + 4 * c, q->scale + 4 * c, q->w + 4 * c, y + c, q->live - c, q->q, t->group, R, V, pooled)
+#define WHOLE8(R, pooled) \
+    tile8_bytes(p, t, at, q->bias, q->scale, q->w, y, LN_PANEL, q->q, 4 * LN_PANEL, R, 4, pooled)
+#define PIECE8(R, V, pooled)                                                                                \
+    tile8_bytes(p, t, at, q->bias + 4 * c, q->scale + 4 * c, q->w + 4 * c, y + c, q->live - c, q->q, t->group, \
+                R, V, pooled)
 
 /* Rows of a panel that is not full. */
-static void narrow8(const ln_product8 *p, const tile8 *t, const panel8 *q, const int8_t *const *at, uint32_t rows, int8_t *y)
+static void narrow8(const ln_product8 *p, const tile8 *t, const panel8 *q, const int8_t *const *at, uint32_t rows,
+                    int8_t *y)
 {
     uint32_t c = 0;
     for (; c + 4 < q->width; c += 8) {
@@ -176,7 +178,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     rows8 r;
 
     for (uint32_t k = 0; k < spans; k++) span[k] = k / p->n_v * p->step_u + k % p->n_v * p->step_v;
-        r.line = (const int8_t *)x + i * (p->step_i << p->pool);
+    r.line = (const int8_t *)x + i * (p->step_i << p->pool);
     r.here = r.line + (first - i * p->Wo) * (p->step_j << p->pool);
     r.left = (i + 1) * p->Wo - first;
     y += (size_t)first * p->y_step;

@@ -31,6 +31,7 @@ typedef int32x4_t va;
             UNROLL                                                                                                     \
             for (int m = 0; m < (R); m++) (s)[m * (V) + j] = vdotq_laneq_s32((s)[m * (V) + j], four, (x)[m], lane);    \
         }                                                                                                              \
+        IN_ORDER;                                                                                                      \
     } while (0)
 
 INLINE void STEP4(int32x4_t *s, const int8_t *w, size_t g, const int8_t *const *at, size_t k, const int R, const int V)

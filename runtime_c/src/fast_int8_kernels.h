@@ -13,9 +13,10 @@
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
- *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
- *     OWN_PRODUCT          the set's products are those of fast_int8_arm_product.h: of the above it needs no more than va, byte
- *                          and ZERO
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
+ *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
+ *     OWN_PRODUCT          the set's products are fast_int8_arm_product.h's, which of the above need va, byte and ZERO
+ *     OWN_LARGER           the set has larger16 itself
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
  *     PRODUCTS_ONLY        defined where all but the products are another set's

@@ -125,6 +125,7 @@ INLINE int32_t word_at(const int8_t *p)
 #define WINO_MOST 4
 #define WINO_TILES(T) T(1) T(4)
 #define STEP_CHANNELS 8
+#define WINO_ORDER IN_ORDER
 typedef int16x8_t inputs; /* STEP_CHANNELS of them */
 #define INPUTS(p) vld1q_s16(p)
 #define ADD_LOW(s, w, x, c) vmlal_laneq_s16(s, vget_low_s16(w), x, c)
@@ -133,6 +134,7 @@ typedef int16x8_t inputs; /* STEP_CHANNELS of them */
 #define WINO_MOST 2
 #define WINO_TILES(T) T(2)
 #define STEP_CHANNELS 4
+#define WINO_ORDER (void)0
 typedef int16x4_t inputs;
 #define INPUTS(p) vld1_s16(p)
 #define ADD_LOW(s, w, x, c) vmlal_lane_s16(s, vget_low_s16(w), x, c)
@@ -150,7 +152,7 @@ typedef int16x4_t inputs;
             s[4 * m + 2] = ADD_LOW(s[4 * m + 2], high, a[m], c);                         \
             s[4 * m + 3] = ADD_HIGH(s[4 * m + 3], high, a[m], c);                        \
         }                                                                                \
-        IN_ORDER;                                                                        \
+        WINO_ORDER;                                                                      \
     } while (0)
 
 /* R rows, 16 numbers apart: some channels' products are added to their sums. */

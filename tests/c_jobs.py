@@ -48,10 +48,14 @@ MACHINES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "x86-64 without AVX": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Nehalem"), 0),  # 0: the best it has
     "x86-64 with AVX2": ("gcc", ("-O2",), ("qemu-x86_64", "-cpu", "Haswell"), 0),
 }  # fmt: skip
+# 64-bit ARM with the dot product of bytes: other kernels for int8 than without it
+DOT_PRODUCT = "aarch64 with the dot product"
 # one whose bytes stand the other way round: without kernels of its own, and floats and counts as it has them
 BIG_ENDIAN = "s390x"
-OTHERS = MACHINES | {BIG_ENDIAN: ("s390x-linux-gnu-gcc", ("-static", "-O2", "-fexcess-precision=fast"),
-                                  ("qemu-s390x",), 0)}  # fmt: skip
+OTHERS = MACHINES | {
+    DOT_PRODUCT: (*MACHINES["aarch64"][:2], ("qemu-aarch64", "-cpu", "cortex-a76"), 4),
+    BIG_ENDIAN: ("s390x-linux-gnu-gcc", ("-static", "-O2", "-fexcess-precision=fast"), ("qemu-s390x",), 0),
+}
 
 # chips, with the kernels for their short vectors: name: compiler, flags, the command that runs its programs here, in
 # the folder of their files

@@ -2,12 +2,13 @@
 definition, each model also operator by operator, with nothing joined (tests/c/ops_driver.c)."""
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from c_jobs import MACHINES, Job, run
+from c_jobs import DOT_PRODUCT, MACHINES, OTHERS, Job, run
 from int8_nets import Net
 from test_int8 import NAMES, Q, as_job, jobs, near, nets
 
@@ -95,6 +96,49 @@ def winograd() -> list[Job]:
 
 
 @cache
+def largest() -> list[Job]:
+    """The largest products there are, of both signs, all of one sign and mixed: weights of 127 and -127 times -128 and
+    127. Rows, channels and lengths of a row around what the kernels take at once, which has 4 rows, 8 or 16 channels,
+    and 16, 8 or 4 numbers of a row."""
+    out, rng = [], np.random.default_rng(11)
+    kinds = ((127, -128), (-127, -128), (-127, 127), (0, 0))
+    # fmt: off
+    shapes: list[tuple[tuple[int, ...], str, dict[str, object]]] = [
+        ((rows, K), "linear", {"out_features": O})
+        for rows, K, O in (
+            (1, 4099, 16), (1, 40, 33), (2, 16, 16), (3, 24, 20), (4, 28, 8), (5, 12, 4), (7, 33, 12), (9, 7, 31),
+        )
+    ]
+    shapes += [
+        ((H, W, C), "conv2d", {"out_channels": O, "kernel_size": kernel, "padding": padding, "stride": stride})
+        for H, W, C, O, kernel, padding, stride in (
+            (5, 7, 3, 8, 3, 1, 2), (4, 5, 16, 16, 1, 0, 1), (3, 7, 20, 24, 3, 1, 1),
+        )
+    ]
+    shapes += [
+        ((H, W, C), "depthwise_conv2d", {"kernel_size": kernel, "padding": padding, "stride": stride})
+        for H, W, C, kernel, padding, stride in (
+            (5, 6, 16, 3, 1, 1), (6, 5, 16, 3, 1, 2), (4, 4, 8, 3, 1, 1), (5, 4, 8, 3, 0, 2), (4, 5, 37, 3, 1, 1),
+            (6, 6, 5, 3, 1, 2), (6, 7, 16, 5, 2, 1), (5, 5, 24, 5, 2, 2), (3, 9, 19, 2, 0, 1),
+        )
+    ]
+    # fmt: on
+    for (x, name, attrs), (weight, value) in product(shapes, kinds):
+        net = Net(x, Q, seed=len(out))
+        net.add(name, numbers={"lo": -128, "hi": 127}, **attrs)
+        net.quants[-1] = Q
+        roles = net.nodes[-1][4]
+        roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
+        K = roles["weight"].size // len(roles["bias"])
+        roles["multiplier"][:] = min(2**31 - 1, int(2**31 * 120 / (128 * 127 * (K if weight else K**0.5))))
+        roles["bias"][:] = rng.integers(-127, 128, len(roles["bias"])) * (K * 16 if weight else 640)
+        given = np.full(x, value) if value else rng.choice([-128, 127], x)
+        net.input = lambda given=given: given.astype(np.int8)
+        out.append(as_job(f"largest {name} {x} {attrs} {weight} {value}", net))
+    return out
+
+
+@cache
 def adds() -> list[Job]:
     """Sums with factors of 16 bits and of more, of both signs."""
     out = []
@@ -110,8 +154,8 @@ def adds() -> list[Job]:
 
 
 def todo(name: str) -> list[Job]:
-    made = {"nets": nets, "products": products, "pooled": pooled, "winograd": winograd, "adds": adds}
-    return made.get(name, lambda: jobs(name))()
+    made = (nets, products, pooled, largest, winograd, adds)
+    return next((f for f in made if f.__name__ == name), lambda: jobs(name))()
 
 
 @cache
@@ -125,7 +169,7 @@ def compare(build: str, name: str, kernels: int, choice: int = CHOOSE) -> None:
         assert got == j.want.tobytes() or near(j, got), j.what
 
 
-@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "adds"])
+@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "adds", "largest"])
 @pytest.mark.parametrize("kernels", HERE)
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_set_of_kernels_gives_the_bytes_of_the_definition(build, kernels, name):
@@ -146,10 +190,13 @@ def test_the_kernels_for_avx_vnni_give_the_bytes_of_the_definition(name, choice)
     compare("evex-vnni", name, HERE["avx2"], choice)
 
 
-@pytest.mark.parametrize("name", ["nets", "products", "pooled", "add", "adds", "maxpool2d", "global_avg_pool"])
-@pytest.mark.parametrize("machine", [*MACHINES])
+MANY = ["nets", "products", "pooled", "largest", "add", "adds", "maxpool2d", "global_avg_pool"]
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("machine", [*MACHINES, DOT_PRODUCT])
 def test_other_machines_give_the_bytes_of_the_definition(machine, name):
-    compare(machine, name, MACHINES[machine][3])
+    compare(machine, name, OTHERS[machine][3])
 
 
 @pytest.mark.parametrize("machine", [*MACHINES])

@@ -1,6 +1,12 @@
 /* What the two sets of kernels over bytes for ARM share; included before fast_int8_kernels.h. */
 #include <arm_neon.h>
 
+#if defined(__aarch64__)
+#define OWN_PRODUCT
+
+enum { MOST_ROWS = 4 };
+#endif
+
 typedef struct pv { /* biases and multipliers of 16 channels */
     int32x4_t bias[4], scale[4];
 } pv;
@@ -8,6 +14,7 @@ typedef struct pv { /* biases and multipliers of 16 channels */
 INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 {
     pv p;
+    UNROLL
     for (int i = 0; i < 4; i++) {
         p.bias[i] = vreinterpretq_s32_u8(vld1q_u8(bias + 16 * i));
         p.scale[i] = vreinterpretq_s32_u8(vld1q_u8(scale + 16 * i));
@@ -15,62 +22,82 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
     return p;
 }
 
-INLINE void store_held(const int32x4_t *v, ln_quantum q, int8_t *y)
+#if defined(__aarch64__)
+#define MULL_HIGH(a, b) vmull_high_s8(a, b)
+#define MLAL_HIGH(s, a, b) vmlal_high_s8(s, a, b)
+#define ADDW_HIGH(s, a) vaddw_high_s16(s, a)
+#define JOINED16(a, b) vqmovn_high_s32(vqmovn_s32(a), b)
+#define JOINED8(a, b) vqmovn_high_s16(vqmovn_s16(a), b)
+#else
+#define MULL_HIGH(a, b) vmull_s8(vget_high_s8(a), vget_high_s8(b))
+#define MLAL_HIGH(s, a, b) vmlal_s8(s, vget_high_s8(a), vget_high_s8(b))
+#define ADDW_HIGH(s, a) vaddw_s16(s, vget_high_s16(a))
+#define JOINED16(a, b) vcombine_s16(vqmovn_s32(a), vqmovn_s32(b))
+#define JOINED8(a, b) vcombine_s8(vqmovn_s16(a), vqmovn_s16(b))
+#endif
+
+/* gcc multiplies ahead of what it has registers for, and moves sums to memory and back, where nothing holds it back. */
+#define IN_ORDER __asm__ volatile("")
+
+/* An ln_quantum for all lanes. */
+typedef struct limits {
+    int16x8_t z;
+    int8x16_t lo, hi;
+} limits;
+
+INLINE limits limits_of(ln_quantum q)
 {
-    const int16x8_t low = vcombine_s16(vqmovn_s32(v[0]), vqmovn_s32(v[1]));
-    const int16x8_t high = vcombine_s16(vqmovn_s32(v[2]), vqmovn_s32(v[3]));
-    const int8x16_t b = vcombine_s8(vqmovn_s16(low), vqmovn_s16(high));
-    vst1q_s8(y, vminq_s8(vmaxq_s8(b, vdupq_n_s8((int8_t)q.lo)), vdupq_n_s8((int8_t)q.hi)));
+    return (limits){vdupq_n_s16((int16_t)q.z), vdupq_n_s8((int8_t)q.lo), vdupq_n_s8((int8_t)q.hi)};
+}
+
+/* clamp(z + v, lo, hi): z is added to 16 bits, where what saturates is beyond lo or hi with or without it. */
+INLINE int8x8_t held8(int32x4_t a, int32x4_t b, limits q)
+{
+    const int8x8_t v = vqmovn_s16(vqaddq_s16(JOINED16(a, b), q.z));
+    return vmin_s8(vmax_s8(v, vget_low_s8(q.lo)), vget_low_s8(q.hi));
+}
+
+INLINE void store_held(const int32x4_t *v, limits q, int8_t *y)
+{
+    const int8x16_t b = JOINED8(vqaddq_s16(JOINED16(v[0], v[1]), q.z), vqaddq_s16(JOINED16(v[2], v[3]), q.z));
+    vst1q_s8(y, vminq_s8(vmaxq_s8(b, q.lo), q.hi));
+}
+
+INLINE void store_some(int8_t *y, int8x8_t b, uint32_t live) /* fewer than 8 */
+{
+    int8_t kept[8];
+    vst1_s8(kept, b);
+    for (uint32_t j = 0; j < live; j++) y[j] = kept[j];
 }
 
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels; requant is one instruction */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
-    const int32x4_t z = vdupq_n_s32(q.z);
     int32x4_t r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = vaddq_s32(vqrdmulhq_s32(vaddq_s32(vld1q_s32(s + 4 * i), p->bias[i]), p->scale[i]), z);
-    store_held(r, q, y);
+    UNROLL
+    for (int i = 0; i < 4; i++) r[i] = vqrdmulhq_s32(vaddq_s32(vld1q_s32(s + 4 * i), p->bias[i]), p->scale[i]);
+    store_held(r, limits_of(q), y);
 }
 
-/* Two taps of 16 channels. */
-typedef struct dw_pair {
-    int8x16_t a, b;
-} dw_pair;
+/* s[j] = max(s[j], other[j]) of 16: of vectors of its own gcc compares number by number. */
+#define OWN_LARGER
+INLINE void larger16(int32_t *s, const int32_t *other)
+{
+    UNROLL
+    for (int i = 0; i < 16; i += 4) vst1q_s32(s + i, vmaxq_s32(vld1q_s32(s + i), vld1q_s32(other + i)));
+}
 
 typedef struct dw_sums {
     int32x4_t part[4];
 } dw_sums;
-
-#define DW_ZERO ((dw_sums){{vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)}})
 
 INLINE int8x16_t pixel(const void *p)
 {
     return vld1q_s8(p);
 }
 
-INLINE dw_pair dw_side_by_side(int8x16_t a, int8x16_t b)
-{
-    return (dw_pair){a, b};
-}
-
-INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w) /* two products of bytes, as no weight is -128, fit 16 bits */
-{
-    int16x8_t low = vmull_s8(vget_low_s8(x.a), vget_low_s8(w.a));
-    int16x8_t high = vmull_s8(vget_high_s8(x.a), vget_high_s8(w.a));
-    low = vmlal_s8(low, vget_low_s8(x.b), vget_low_s8(w.b));
-    high = vmlal_s8(high, vget_high_s8(x.b), vget_high_s8(w.b));
-    s.part[0] = vaddw_s16(s.part[0], vget_low_s16(low));
-    s.part[1] = vaddw_s16(s.part[1], vget_high_s16(low));
-    s.part[2] = vaddw_s16(s.part[2], vget_low_s16(high));
-    s.part[3] = vaddw_s16(s.part[3], vget_high_s16(high));
-    return s;
-}
-
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    for (int i = 0; i < 4; i++) vst1q_s32(to + 4 * i, s.part[i]);
-}
+#define OWN_DEPTHWISE
+#define OTHER_DEPTHWISE "fast_int8_arm_depthwise.h"
 
 /* 16 of a m1 + b m2, factors of 16 bits */
 INLINE dw_sums two_products(int8x16_t a, int8x16_t b, int16_t m1, int16_t m2)
@@ -91,6 +118,7 @@ INLINE dw_sums dw_rounded(const float *x, float inverse)
 {
     const float32x4_t half = vdupq_n_f32(0.5f), most = vdupq_n_f32(512.0f);
     dw_sums s;
+    UNROLL
     for (int i = 0; i < 4; i++) {
         const float32x4_t product = vmulq_n_f32(vld1q_f32(x + 4 * i), inverse);
         const float32x4_t t = vminq_f32(most, vmaxq_f32(vnegq_f32(most), product));
@@ -120,10 +148,8 @@ INLINE dw_sums two_large_products(int8x16_t a, int8x16_t b, int32_t m1, int32_t 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {
-    const int32x4_t rest = vdupq_n_s32(c), z = vdupq_n_s32(q.z), by = vdupq_n_s32(-(int32_t)shift);
-    for (int i = 0; i < 4; i++) s.part[i] = vaddq_s32(vshlq_s32(vaddq_s32(s.part[i], rest), by), z);
-    store_held(s.part, q, y);
+    const int32x4_t rest = vdupq_n_s32(c), by = vdupq_n_s32(-(int32_t)shift);
+    UNROLL
+    for (int i = 0; i < 4; i++) s.part[i] = vshlq_s32(vaddq_s32(s.part[i], rest), by);
+    store_held(s.part, limits_of(q), y);
 }
-
-#define DW_PIXEL int8x16_t
-#define DW_NONE vdupq_n_s8(0)

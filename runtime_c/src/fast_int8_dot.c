@@ -12,28 +12,55 @@
 
 #include "fast_int8_arm.h"
 
-#define OUTS 4
 #define LIFTS 0
 #define WIDENS 0
-#define VECTORS 4
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4)
 typedef int8_t byte;
 typedef int32x4_t va;
-typedef int8x16_t vx;
 #define ZERO vdupq_n_s32(0)
-#define SPLAT4(p) vreinterpretq_s8_s32(vdupq_n_s32(word_at(p)))
-#define DOT(s, w, x) vdotq_s32(s, vld1q_s8(w), x)
-#define FOLD(to, s, v)                                            \
-    do {                                                          \
-        for (int f = 0; f < (v); f++) vst1q_s32((to) + f * 4, (s)[f]); \
+
+#define ROWS 4
+#define PARTS 1
+#define START(s, bias) *(s) = (bias)
+#define WHOLE4(s) (*(s))
+
+#define STEP(s, w, x, lane, R, V)                                                                                      \
+    do {                                                                                                               \
+        UNROLL                                                                                                         \
+        for (int j = 0; j < (V); j++) {                                                                                \
+            const int8x16_t four = vld1q_s8((w) + 16 * j);                                                             \
+            UNROLL                                                                                                     \
+            for (int m = 0; m < (R); m++) (s)[m * (V) + j] = vdotq_laneq_s32((s)[m * (V) + j], four, (x)[m], lane);    \
+        }                                                                                                              \
+        IN_ORDER;                                                                                                      \
     } while (0)
 
-INLINE int32_t word_at(const int8_t *p)
+INLINE void STEP4(int32x4_t *s, const int8_t *w, size_t g, const int8_t *const *at, size_t k, const int R, const int V)
 {
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
+    int8x16_t x[MOST_ROWS];
+    (void)g;
+    UNROLL
+    for (int m = 0; m < R; m++) x[m] = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(const void *)(at[m] + k)));
+    STEP(s, w, x, 0, R, V);
+}
+
+INLINE void STEP8(int32x4_t *s, const int8_t *w, size_t g, const int8_t *const *at, size_t k, const int R, const int V)
+{
+    int8x16_t x[MOST_ROWS];
+    UNROLL
+    for (int m = 0; m < R; m++) x[m] = vcombine_s8(vld1_s8(at[m] + k), vdup_n_s8(0));
+    STEP(s, w, x, 0, R, V);
+    STEP(s, w + g, x, 1, R, V);
+}
+
+INLINE void STEP16(int32x4_t *s, const int8_t *w, size_t g, const int8_t *const *at, size_t k, const int R, const int V)
+{
+    int8x16_t x[MOST_ROWS];
+    UNROLL
+    for (int m = 0; m < R; m++) x[m] = vld1q_s8(at[m] + k);
+    STEP(s, w, x, 0, R, V);
+    STEP(s, w + g, x, 1, R, V);
+    STEP(s, w + 2 * g, x, 2, R, V);
+    STEP(s, w + 3 * g, x, 3, R, V);
 }
 
 #define PRODUCTS 32

@@ -13,7 +13,10 @@
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
- *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
+ *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
+ *     OWN_PRODUCT          the set's products are fast_int8_arm_product.h's, which of the above need va, byte and ZERO
+ *     OWN_LARGER           the set has larger16 itself
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
  *     PRODUCTS_ONLY        defined where all but the products are another set's
@@ -22,6 +25,7 @@
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
 
+#ifndef OWN_PRODUCT
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
     MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
@@ -152,6 +156,8 @@ static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32
     }
 }
 
+#endif
+
 /* Vectors of which the compiler makes what it has. They are no arguments: how those are passed depends on the set. */
 typedef int8_t v16b __attribute__((vector_size(16)));
 typedef int32_t v16i __attribute__((vector_size(64)));
@@ -159,6 +165,7 @@ typedef int32_t v16i __attribute__((vector_size(64)));
 #define PUT(p, v) __builtin_memcpy(p, &(v), sizeof(v))
 #define LARGER(v, a) v = ((v) & ((v) > (a))) | ((a) & ~((v) > (a)))
 
+#ifndef OWN_LARGER
 INLINE void larger16(int32_t *s, const int32_t *other)
 {
     v16i most, next;
@@ -167,7 +174,11 @@ INLINE void larger16(int32_t *s, const int32_t *other)
     LARGER(most, next);
     PUT(s, most);
 }
+#endif
 
+#ifdef OWN_PRODUCT
+#include "fast_int8_arm_product.h"
+#else
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -253,6 +264,8 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     }
 }
 
+#endif
+
 /* ---- the frame */
 
 static void copy8(const int8_t *x, void *y, size_t n)
@@ -288,6 +301,9 @@ static void copy8(const int8_t *x, void *y, size_t n)
 #endif
 #ifndef PRODUCTS_ONLY
 #include "fast_int8_others.h"
+#ifdef OTHER_DEPTHWISE
+#include OTHER_DEPTHWISE
+#endif
 #ifdef WINO_TILES
 #include "fast_int8_winograd.h"
 #else

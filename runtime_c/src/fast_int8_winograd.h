@@ -76,6 +76,10 @@ INLINE void step_sums(va *s, const int16_t *w, const int16_t *x, const int R)
 #define WINO_PAIRS 0
 #endif
 
+#ifndef PUT_SUMS
+#define PUT_SUMS(p, s) PUT(p, s)
+#endif
+
 /* Sums of R tiles, the first at x, and 16 channels, to `out`. */
 INLINE void wino_sums(const int16_t *x, const int16_t *w, uint32_t C, int32_t *out, size_t row, const int R)
 {
@@ -87,7 +91,7 @@ INLINE void wino_sums(const int16_t *x, const int16_t *w, uint32_t C, int32_t *o
     UNROLL
     for (int m = 0; m < R; m++) {
         UNROLL
-        for (int j = 0; j < PANEL_SUMS; j++) PUT(out + (size_t)m * row + j * SUMS, s[m * PANEL_SUMS + j]);
+        for (int j = 0; j < PANEL_SUMS; j++) PUT_SUMS(out + (size_t)m * row + j * SUMS, s[m * PANEL_SUMS + j]);
     }
 }
 

@@ -182,7 +182,7 @@ static void make_lines(const ln_step *s, int8_t *frame, const uint8_t *x, int32_
     const ln_int8_step *q = s->int8;
     const ln_window *g = &q->image;
     const int32_t from = first > g->top ? first - g->top : 0, to = least(end - g->top, g->H);
-    const int32_t apart = q->kernels->depthwise_flat ? g->sw : 1, columns = least(g->W, g->Wo - g->left);
+    const int32_t apart = q->kernels->depthwise_lifts ? g->sw : 1, columns = least(g->W, g->Wo - g->left);
     size_t start = 0;
     for (int32_t i = first; i < end; i++)
         if (i < g->top || i >= g->top + g->H)
@@ -229,7 +229,7 @@ static void depthwise_part(void *job, uint32_t index, uint32_t worker)
         int8_t *next = frame + (size_t)kept * line;
         for (size_t k = 0; k < (size_t)kept; k++) copy(frame + k * line, from + k * line, line);
         if (q->joined) make_lines(s, next, all->x, first + kept, last);
-        else put_lines(q, g, q->kernels->depthwise_flat ? g->sw : 1, next, all->x, z, first + kept, last);
+        else put_lines(q, g, q->kernels->depthwise_lifts ? g->sw : 1, next, all->x, z, first + kept, last);
         q->kernels->depthwise(d, q->image_w, frame, all->y + (size_t)row * d->Wo * d->C, 0, to - row, 0, panels_of(d->C));
         base = first;
         made = last;

@@ -13,7 +13,8 @@
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
- *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_FLAT: see ln_int8
+ *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
+ *     OWN_PRODUCT          the file that has the set's products: of the above it needs no more than va, byte and ZERO
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
  *     PRODUCTS_ONLY        defined where all but the products are another set's
@@ -22,6 +23,7 @@
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
 
+#ifndef OWN_PRODUCT
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
     MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
@@ -32,13 +34,31 @@ typedef struct tile8 { /* what a register tile is told; all counts are of number
     size_t n;
     size_t group;   /* from one group of four k to the next: 4 times the panel's width */
     size_t panel;   /* from one panel to the next */
-    uint32_t first, live; /* channel of the panels; channels of one by itself */
+    uint32_t first; /* channel of the panels */
 } tile8;
 
-/* s[m * V + j], whole or in part, plus the products of R rows, whose first spans begin at x[m]; w: the first group of
- * four k. */
-INLINE void tile8_add(va *s, const tile8 *t, const byte *const *x, const byte *w, const int R, const int V)
+/* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
+ * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
+INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                       const uint8_t *put, int8_t *y, const int R, const int V)
 {
+    va s[MOST_ROWS * 4];
+
+#if OUTS == 16
+    pv of[4];
+    if (sums == NULL) {
+        UNROLL
+        for (int j = 0; j < V; j++) {
+            const uint8_t *from = put + j * p->stored;
+            of[j] = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < R * V; i++) s[i] = sums ? ZERO : of[i % V].bias;
+#else
+    UNROLL
+    for (int i = 0; i < R * V; i++) s[i] = ZERO;
+#endif
     for (const size_t *span = t->span; span != t->span_end; span++) {
         const size_t end = *span + t->n;
         size_t k = *span;
@@ -63,65 +83,36 @@ INLINE void tile8_add(va *s, const tile8 *t, const byte *const *x, const byte *w
             }
         }
     }
-}
-
-#if OUTS == 16 /* one vector has the sums of a panel: bytes to y; put: the panels as they are stored */
-INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *const *y, const int R, const int V)
-{
-    const ln_quantum q = p->q;
-    va s[MOST_ROWS * 4];
-    pv of[4];
-    int rows = R;
-
-    (void)sums;
-    UNROLL
-    for (int j = 0; j < V; j++) {
-        const uint8_t *from = put + j * p->stored;
-        of[j] = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + t->group);
-    }
-    UNROLL
-    for (int m = 0; m < R; m++) {
-        UNROLL
-        for (int j = 0; j < V; j++) s[m * V + j] = of[j].bias;
-    }
-    tile8_add(s, t, x, w, R, V);
-    if (p->pool && R % 4 == 0) {
-        rows = R / 4;
-        UNROLL
-        for (int m = 0; m + 3 < R; m += 4) {
+#if OUTS == 16
+    if (sums == NULL) {
+        const int pooled = p->pool && R % 4 == 0, rows = pooled ? R / 4 : R;
+        if (pooled) {
             UNROLL
-            for (int j = 0; j < V; j++)
-                s[m / 4 * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
-                                           most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
+            for (int m = 0; m + 3 < R; m += 4) {
+                UNROLL
+                for (int j = 0; j < V; j++)
+                    s[m / 4 * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
+                                               most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
+            }
         }
+        UNROLL
+        for (int m = 0; m < R; m++) {
+            put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
+            if (R % 4 == 0 && m + 1 == rows) return;
+        }
+        return;
     }
-    UNROLL
-    for (int m = 0; m < R; m++) {
-        put_vectors(s + m * V, of, q, y[m] + t->first, V, t->live);
-        if (R % 4 == 0 && m + 1 == rows) return;
-    }
-}
-#else /* sums[m][0..V*OUTS) */
-INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *const *y, const int R, const int V)
-{
-    va s[MOST_ROWS * 4];
-
+#endif
     (void)p, (void)put, (void)y;
-    UNROLL
-    for (int i = 0; i < R * V; i++) s[i] = ZERO;
-    tile8_add(s, t, x, w, R, V);
     UNROLL
     for (int m = 0; m < R; m++) FOLD(sums + m * V * OUTS, s + m * V, V);
 }
-#endif
 
 typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                      const uint8_t *put, int8_t *const *y);
+                      const uint8_t *put, int8_t *y);
 #define TILE8(R, V)                                                                                         \
     static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
-                                const ln_product8 *p, const uint8_t *put, int8_t *const *y)                 \
+                                const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
     {                                                                                                       \
         tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
     }
@@ -138,20 +129,16 @@ static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
     return rows;
 }
 
-/* Where the spans of `count` rows from `row` on begin, and where those go that are stored. */
-static void find_rows8(const ln_product8 *p, const byte *x, int8_t *y, uint32_t row, uint32_t count, const byte **at,
-                       int8_t **to)
+/* Where the spans of `count` rows from `row` on begin. */
+static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32_t count, const byte **at)
 {
     const uint32_t first = p->pool ? row / 4 : row, i = first / p->Wo;
     uint32_t j = first - i * p->Wo;
     const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
     const byte *line = x + i * down, *here = line + j * right;
 
-    y += first * p->y_step + i * p->y_gap;
     for (uint32_t m = 0; m < count;) {
         at[m++] = here;
-        *to++ = y;
-        y += p->y_step;
         if (p->pool) {
             at[m] = here + p->step_j;
             at[m + 1] = here + p->step_i;
@@ -161,12 +148,13 @@ static void find_rows8(const ln_product8 *p, const byte *x, int8_t *y, uint32_t 
         here += right;
         if (++j == p->Wo) {
             j = 0;
-            y += p->y_gap;
             line += down;
             here = line;
         }
     }
 }
+
+#endif
 
 /* Vectors of which the compiler makes what it has. They are no arguments: how those are passed depends on the set. */
 typedef int8_t v16b __attribute__((vector_size(16)));
@@ -184,7 +172,9 @@ INLINE void larger16(int32_t *s, const int32_t *other)
     PUT(s, most);
 }
 
-#if OUTS != 16
+#ifdef OWN_PRODUCT
+#include OWN_PRODUCT
+#else
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -213,11 +203,10 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
         }
     }
 }
-#endif
 
 /* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
-                           int8_t *const *y, uint32_t panel, uint32_t panels)
+                           int8_t *y, uint32_t panel, uint32_t panels)
 {
     const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
     const uint32_t width = (live + 3) & ~3u;
@@ -227,14 +216,13 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
 
     t->group = 4 * (size_t)width;
     t->first = o;
-    t->live = live;
-#if OUTS == 16
-    for (uint32_t m = 0, n; m < rows; m += n) {
-        n = rows_of(panels, rows - m, p->pool ? 4 : 1);
-        TILE[panels / 2][n](t, at + m, weights, NULL, p, stored, y + (p->pool ? m / 4 : m));
+    if (PANEL_VECTORS == 1 && live == LN_PANEL) {
+        for (uint32_t m = 0, n; m < rows; m += n) {
+            n = rows_of(panels, rows - m, p->pool ? 4 : 1);
+            TILE[panels / 2][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
+        }
+        return;
     }
-#else
-    (void)panels;
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
     int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
@@ -246,19 +234,17 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
                 __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
         }
     }
-    put_rows8(p, stored, width, sums, LN_PANEL, rows, y[0] + o, o, live);
-#endif
+    put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
 }
 
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                      uint32_t panel, uint32_t panel_end)
 {
-    const uint32_t full = p->O / LN_PANEL; /* panels of 16 */
+    const uint32_t unit = p->pool ? 4 : 1, full = p->O / LN_PANEL; /* panels of 16 */
     const uint32_t spans = p->n_u * p->n_v;
     size_t span[LN_BYTE_SPANS];
     const byte *at[MOST_ROWS];
-    int8_t *to[MOST_ROWS];
-    tile8 t = {span, span + spans, p->n, 0, 0, 0, 0};
+    tile8 t = {span, span + spans, p->n, 0, 0, 0};
 
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
@@ -268,11 +254,13 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
         wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
         for (uint32_t r = row, n; r < row_end; r += n) {
             n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
-            find_rows8(p, x, y, r, n, at, to);
-            some_channels8(p, &t, at, w, n, to, q, wide);
+            find_rows8(p, x, r, n, at);
+            some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);
         }
     }
 }
+
+#endif
 
 /* ---- the frame */
 
@@ -290,8 +278,15 @@ static void copy8(const int8_t *x, void *y, size_t n)
     }
     for (; i < n; i++) to[i] = x[i];
 #elif LIFTS
+    typedef int8_t v64b __attribute__((vector_size(64)));
     uint8_t *to = y;
     size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        v64b v;
+        GET(v, x + i);
+        v ^= -128;
+        PUT(to + i, v);
+    }
     for (; i + 16 <= n; i += 16) {
         v16b v;
         GET(v, x + i);
@@ -318,11 +313,11 @@ static void copy8(const int8_t *x, void *y, size_t n)
 #endif
 #endif
 
-#ifndef DEPTHWISE_FLAT
-#define DEPTHWISE_FLAT 0
+#ifndef DEPTHWISE_LIFTS
+#define DEPTHWISE_LIFTS 0
 #endif
 
-const ln_int8 INT8 = {INT8_NAME, LIFTS, DEPTHWISE_FLAT, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
+const ln_int8 INT8 = {INT8_NAME, LIFTS, DEPTHWISE_LIFTS, WIDENS, WINO_PAIRS, PRODUCTS, WINO_PRODUCTS, product8, depthwise8, wino8,
                       add8, most8, enter8, sum8, copy8};
 
 #endif

@@ -232,14 +232,14 @@ static void plan_depthwise(ln_builder *b, ln_step *s, ln_int8_step *q)
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
     const int edges = g.top > 0 || g.left > 0 || down > g.H || right > g.W;
-    const int copied = edges || g.C % LN_PANEL || q->kernels->depthwise_flat;
-    const int32_t apart = q->kernels->depthwise_flat ? g.sw : 1;
+    const int copied = edges || g.C % LN_PANEL || q->kernels->depthwise_lifts;
+    const int32_t apart = q->kernels->depthwise_lifts ? g.sw : 1;
     const size_t C = (size_t)g.C, line = (size_t)(copied ? right : g.W) * C;
     ln_depthwise8 *d = &q->depthwise;
 
     if (g.kh * g.kw > LN_BYTE_TAPS || (uint64_t)down * (uint64_t)right * C > LN_MAX_ELEMENTS / 2) return;
     if (copied) plan_frame(b, s, q, &g, right);
-    q->as_is = !q->kernels->depthwise_flat;
+    q->as_is = !q->kernels->depthwise_lifts;
     q->image_w = s->call.w;
     d->C = (uint32_t)g.C;
     d->Ho = (uint32_t)g.Ho;
@@ -316,7 +316,7 @@ static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *alone, ln_s
     if (alone->int8) {
         const ln_int8_step *from = next.int8;
         *q = *alone->int8;
-        if (!q->kernels->depthwise_flat || !q->framed || from->lines == 0) {
+        if (!q->kernels->depthwise_lifts || !q->framed || from->lines == 0) {
             s->run = NULL;
             return;
         }

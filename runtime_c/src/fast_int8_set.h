@@ -46,7 +46,7 @@ typedef struct ln_product8 {
     uint32_t Wo;           /* positions side by side; with pool: half of them */
     uint32_t pool;         /* 1: of each 2 x 2 positions the largest value is stored, and four rows make one */
     size_t y_step;         /* bytes from one stored row to the next */
-    size_t y_gap;          /* and besides, where Wo are stored; other than 0, as q.flip, only for sets with depthwise_flat */
+    size_t y_gap;          /* and besides, where Wo are stored; other than 0, as q.flip, only for sets with depthwise_lifts */
     size_t stored;         /* bytes of a stored panel of 16 */
     const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
     const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones */
@@ -54,7 +54,7 @@ typedef struct ln_product8 {
 } ln_product8;
 
 /* A depthwise convolution over an image that has its border: LN_BYTES_BEHIND its last pixel may be read. For sets with
- * depthwise_flat a line has first its pixels 0, sw, 2 sw ..., then 1, 1 + sw ... (sw: the stride): those that one tap sees
+ * depthwise_lifts a line has first its pixels 0, sw, 2 sw ..., then 1, 1 + sw ... (sw: the stride): those that one tap sees
  * from neighbouring positions are neighbours. */
 typedef struct ln_depthwise8 {
     uint32_t C, Ho, Wo, taps, across; /* taps, and of those side by side */
@@ -104,7 +104,7 @@ static inline size_t ln_wino8_scratch(const ln_wino8 *p) /* bytes, a multiple of
 typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
-    uint32_t depthwise_flat; /* 1: so does the depthwise convolution, which makes up for it itself; see ln_depthwise8 */
+    uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
     uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
     uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
     uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */

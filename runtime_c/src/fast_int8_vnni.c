@@ -10,23 +10,12 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,tune=haswell")
 #endif
 
-#define OUTS 16
 #define LIFTS 1
 #define WIDENS 0
+#define OWN_PRODUCT "fast_int8_vnni_product.h"
 typedef int8_t byte;
-#define VECTORS 4
-#define TILE_PANELS 4
-#define TILES8(T) \
-    T(1, 1) T(4, 1) T(12, 1) T(1, 2) T(4, 2) T(8, 2) T(1, 4) T(4, 4) T(6, 4)
-typedef __m512i va, vx;
+typedef __m512i va;
 #define ZERO _mm512_setzero_si512()
-#define SPLAT4(p) _mm512_set1_epi32(word_at(p))
-#define DOT(s, w, x) _mm512_dpbusd_epi32(s, x, _mm512_loadu_si512(w))
-#define FOLD(to, s, v)                                                  \
-    do {                                                                \
-        UNROLL                                                          \
-        for (int f = 0; f < (v); f++) _mm512_storeu_si512((to) + f * 16, (s)[f]); \
-    } while (0)
 
 INLINE int32_t word_at(const int8_t *p)
 {
@@ -107,11 +96,6 @@ INLINE void put_vectors(const __m512i *s, const pv *p, ln_quantum q, int8_t *y, 
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i b = narrowed(r, next, requant(s[2], p + 2, q), requant(s[3], p + 3, q));
     store64(_mm512_permutexvar_epi32(order, b), q, y, ~(__mmask64)0);
-}
-
-INLINE __m512i most_of(__m512i a, __m512i b)
-{
-    return _mm512_max_epi32(a, b);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -314,7 +298,7 @@ static int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 
 #define OWN_ENTER
 #define OWN_DEPTHWISE
-#define DEPTHWISE_FLAT 1
+#define DEPTHWISE_LIFTS 1
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()
 #define INT8 ln_int8_vnni

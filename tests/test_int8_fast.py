@@ -95,6 +95,21 @@ def winograd() -> list[Job]:
 
 
 @cache
+def adds() -> list[Job]:
+    """Sums with factors of 16 bits and of more, of both signs."""
+    out = []
+    for seed, (m1, m2, shift) in enumerate(
+        ((1, 1, 1), (32767, -32768, 15), (32768, 5, 15), (-32769, 129, 16), (2**21, 2**21, 22), (-(2**21), 2**21, 22),
+         (-(2**21), -(2**21), 21), (1000003, -127, 20), (-128, 70000, 17))
+    ):  # fmt: skip
+        net = Net((5, 7, 3), Q, seed)
+        a, b = net.add("activation", 0), net.add("activation", 0)
+        net.add("add", a, b, numbers={"m1": m1, "m2": m2, "shift": shift})
+        out.append(as_job(f"add {m1} {m2} {shift}", net))
+    return out
+
+
+@cache
 def depthwise() -> list[Job]:
     """Depthwise convolutions, each also behind the product that is joined with it: channels around 64 bytes and their
     fractions, odd numbers of lines, strides, dilations, every padding, images of more bytes than are made at a time; y
@@ -138,21 +153,6 @@ def depthwise() -> list[Job]:
     for extreme in (-1, 1, 2):
         one((6, 7, 3), 48, extreme, kernel_size=3, padding=1)
         one((9, 9, 3), 20, extreme, kernel_size=8, stride=2)
-    return out
-
-
-@cache
-def adds() -> list[Job]:
-    """Sums with factors of 16 bits and of more, of both signs."""
-    out = []
-    for seed, (m1, m2, shift) in enumerate(
-        ((1, 1, 1), (32767, -32768, 15), (32768, 5, 15), (-32769, 129, 16), (2**21, 2**21, 22), (-(2**21), 2**21, 22),
-         (-(2**21), -(2**21), 21), (1000003, -127, 20), (-128, 70000, 17))
-    ):  # fmt: skip
-        net = Net((5, 7, 3), Q, seed)
-        a, b = net.add("activation", 0), net.add("activation", 0)
-        net.add("add", a, b, numbers={"m1": m1, "m2": m2, "shift": shift})
-        out.append(as_job(f"add {m1} {m2} {shift}", net))
     return out
 
 

@@ -220,14 +220,15 @@ static void depthwise_part(void *job, uint32_t index, uint32_t worker)
     }
     const size_t line = q->image_line;
     int32_t base = (int32_t)row * g->sh, made = base; /* lines [base, made) are in the frame */
-    put(q, frame, 0, NULL, z, q->lines * line + LN_BYTES_BEHIND); /* with the border */
+    const size_t behind = q->lines * line, from = q->joined ? 0 : behind; /* a product makes no border */
+    put(q, frame, from, NULL, z, behind + LN_BYTES_BEHIND - from);
     for (uint32_t to; row < end; row = to) {
         to = end - row < q->block ? end : row + q->block;
         const int32_t first = (int32_t)row * g->sh, last = (int32_t)(to - 1) * g->sh + (g->kh - 1) * g->dh + 1;
         const int32_t kept = made > first ? made - first : 0;
-        const int8_t *from = frame + (size_t)(first - base) * line;
+        const int8_t *seen = frame + (size_t)(first - base) * line;
         int8_t *next = frame + (size_t)kept * line;
-        for (size_t k = 0; k < (size_t)kept; k++) copy(frame + k * line, from + k * line, line);
+        for (size_t k = 0; k < (size_t)kept; k++) copy(frame + k * line, seen + k * line, line);
         if (q->joined) make_lines(s, next, all->x, first + kept, last);
         else put_lines(q, g, q->kernels->depthwise_lifts ? g->sw : 1, next, all->x, z, first + kept, last);
         q->kernels->depthwise(d, q->image_w, frame, all->y + (size_t)row * d->Wo * d->C, 0, to - row, 0, panels_of(d->C));

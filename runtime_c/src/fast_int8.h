@@ -23,7 +23,7 @@ typedef struct ln_int8_step {
     ln_window image;
     size_t image_line;
     uint32_t lines, block;
-    const uint8_t *image_w;
+    const uint8_t *image_w; /* its weights */
     uint32_t joined;     /* 1: the image is what the product gives */
     size_t image_at;     /* floats of scratch before the frames, one for each worker */
     uint32_t wide;       /* the frame's numbers are int16_t */

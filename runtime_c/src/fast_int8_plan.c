@@ -308,6 +308,7 @@ static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *alone, ln_s
     ln_step next;
     ln_int8_step counted, *q;
     if (alone->run != ln_step_int8_product || alone->groups != 1) return;
+    if (!ln_int8_for(b->kernels)->depthwise_lifts) return; /* of the others products may read x where it is */
     ln_plan_op(b, i + 1, 0, &next);
     if (next.run != ln_step_int8_depthwise) return;
     q = ln_plan_take(b, sizeof *q);
@@ -316,10 +317,6 @@ static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *alone, ln_s
     if (alone->int8) {
         const ln_int8_step *from = next.int8;
         *q = *alone->int8;
-        if (!q->kernels->depthwise_lifts || !q->framed || from->lines == 0) {
-            s->run = NULL;
-            return;
-        }
         q->depthwise = from->depthwise;
         q->image = from->image;
         q->image_line = from->image_line;

@@ -15,9 +15,11 @@ from litenet.pyruntime.answers import answer, unknown
 from litenet.pyruntime.cli import main
 from litenet.pyruntime.errors import ModelError
 from litenet.pyruntime.explain import explainer
+from litenet.pyruntime.kernels import KERNELS, lib
 from litenet.trainer.int8 import ops
 from litenet.trainer.int8.scheme import Numbers, Quant, picture
 
+HERE = [name for name, number in KERNELS.items() if lib.ln_fast_has(number)]
 META = {"labels": ["ant", "bee", "cat", "dog"], "loss": "cross_entropy", "name": "little"}
 
 
@@ -74,6 +76,28 @@ def test_what_is_no_number_is_reported_and_not_rounded(engine, value):
     for given in (x, x[1]):
         with pytest.raises(ModelError, match="^The input holds NaN or infinity, so there is no answer.$"):
             engine.predict(given)
+
+
+@pytest.mark.parametrize("kernels", [*HERE, "portable"])
+def test_floats_become_the_steps_of_the_definition_and_none_that_is_not_finite_is_missed(kernels):
+    """Halves and what is next to them, ends, and lengths around the vectors."""
+    halves = np.arange(-2200, 2200, dtype=np.float32) / 2
+    rng, quant = np.random.default_rng(4), Quant(0.0625, -37)
+    edges = np.float32([0, -0.0, 1e-45, 511.9, 512, -512, 1e4, -32768, 40000, 2.0**31, -(2.0**31), 3e38, -3e38]) / 16
+    near = [np.nextafter(halves, np.float32(to)) for to in (-np.inf, np.inf)]
+    every = np.concatenate([halves * np.float32(0.0625), *(n * np.float32(0.0625) for n in near), edges])
+    for n in (1, 15, 16, 17, 63, 64, 65, 129, every.size):
+        net = Net((n,), quant, seed=n)
+        net.add("flatten")
+        engine = InferenceEngine(write(net.model()), kernels=kernels)
+        x = every if n == every.size else rng.permutation(every)[:n]
+        assert engine.predict(x, raw=True).tobytes() == ops.quantize(Numbers(), x, quant).tobytes()
+        for at in rng.integers(0, n, 5):
+            for value in (np.nan, -np.nan, np.inf, -np.inf):
+                wrong = x.copy()
+                wrong[at] = value
+                with pytest.raises(ModelError, match="holds NaN or infinity"):
+                    engine.predict(wrong)
 
 
 def test_a_picture_becomes_the_input_in_whole_numbers(engine):

@@ -153,8 +153,55 @@ def adds() -> list[Job]:
     return out
 
 
+@cache
+def depthwise() -> list[Job]:
+    """Depthwise convolutions, each also behind the product that is joined with it: channels around 64 bytes and their
+    fractions, odd numbers of lines, strides, dilations, every padding, images of more bytes than are made at a time; y
+    over the product's x; the largest sums there are, of both signs."""
+    out, rng = [], np.random.default_rng(11)
+
+    def one(shape: tuple[int, ...], C: int, extreme: int = 0, **attrs: object) -> None:
+        for joined in (False, True):
+            net, offsets = Net(shape if joined else (*shape[:2], C), Q, seed=len(out)), None
+            if joined:
+                wide = {"lo": -128, "hi": 127} if extreme else {}
+                net.add("activation")
+                net.add("conv2d", out_channels=C, kernel_size=1 if len(out) % 4 else 2, numbers=wide)
+                if extreme:  # every byte at an end
+                    net.nodes[-1][4]["multiplier"][:] = 2**31 - 1
+            y = net.add("depthwise_conv2d", **attrs)
+            net.add("activation")
+            if extreme:
+                net.nodes[y - 1][4]["weight"][:] = 127 * extreme if extreme < 2 else rng.choice([-127, 127])
+                net.input = lambda shape=net.shapes[0]: rng.choice([-128, 127], shape).astype(np.int8)
+            if joined and np.prod(net.shapes[y]) <= np.prod(net.shapes[1]) and len(out) % 8 > 2:
+                offsets = {1: 0, 2: -(-int(np.prod(net.shapes[1])) // 16) * 16, y: 0}
+            out.append(as_job(f"depthwise {shape} {C} {attrs} joined {joined}", net, offsets))
+
+    for C in (1, 2, 3, 5, 8, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 80, 96, 128, 144, 160):
+        H, W, stride = (int(v) for v in rng.integers((2, 2, 1), (12, 14, 4)))
+        one((H + 3, W + 3, 5), C, kernel_size=3, padding=1)
+        one((H + 3, W + 3, 4), C, kernel_size=3, padding=1, stride=2)
+        kernel, padding, dilation = (
+            [int(v) for v in rng.integers(a, b, n)] for a, b, n in ((1, 5, 2), (0, 5, 4), (1, 3, 2))
+        )
+        one((H + 8, W + 8, 3), C, kernel_size=kernel, padding=padding, stride=stride, dilation=dilation)
+    for padding in ([0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [5, 5, 5, 5]):
+        for stride in (1, 2, [1, 2], [2, 1]):
+            one((7, 8, 6), 16, kernel_size=3, padding=padding, stride=stride)
+    one((40, 41, 3), 144, kernel_size=3, padding=1)
+    one((41, 40, 3), 144, kernel_size=3, padding=1, stride=2)
+    one((9, 60, 3), 400, kernel_size=5, padding=2)
+    one((8, 8, 3), 8, kernel_size=8, padding=3)
+    one((4, 4, 3), 48, kernel_size=[3, 16], padding=[1, 8, 1, 8])
+    for extreme in (-1, 1, 2):
+        one((6, 7, 3), 48, extreme, kernel_size=3, padding=1)
+        one((9, 9, 3), 20, extreme, kernel_size=8, stride=2)
+    return out
+
+
 def todo(name: str) -> list[Job]:
-    made = (nets, products, pooled, largest, winograd, adds)
+    made = (nets, products, pooled, largest, winograd, depthwise, adds)
     return next((f for f in made if f.__name__ == name), lambda: jobs(name))()
 
 
@@ -169,7 +216,7 @@ def compare(build: str, name: str, kernels: int, choice: int = CHOOSE) -> None:
         assert got == j.want.tobytes() or near(j, got), j.what
 
 
-@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "adds", "largest"])
+@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "depthwise", "adds", "largest"])
 @pytest.mark.parametrize("kernels", HERE)
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_set_of_kernels_gives_the_bytes_of_the_definition(build, kernels, name):
@@ -190,7 +237,7 @@ def test_the_kernels_for_avx_vnni_give_the_bytes_of_the_definition(name, choice)
     compare("evex-vnni", name, HERE["avx2"], choice)
 
 
-MANY = ["nets", "products", "pooled", "largest", "add", "adds", "maxpool2d", "global_avg_pool"]
+MANY = ["nets", "products", "pooled", "largest", "depthwise", "add", "adds", "maxpool2d", "global_avg_pool"]
 
 
 @pytest.mark.parametrize("name", MANY)

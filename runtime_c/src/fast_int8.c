@@ -54,28 +54,48 @@ static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *fro
     else fill(narrow, !q->as_is && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
 }
 
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Lines [first, end) of the image x in its frame of g->Wo pixels, of which (g->top, g->left) is the image's first. What
+ * stands `apart` pixels from each other in x does so side by side in the frame, the first such pixels first. */
+static void put_lines(const ln_int8_step *q, const ln_window *g, int32_t apart, void *frame, const int8_t *x, int8_t z,
+                      int32_t first, int32_t end)
+{
+    const size_t C = (size_t)g->C, before = (size_t)least(g->left, g->Wo) * C;
+    const size_t columns = (size_t)(g->Wo <= g->left ? 0 : least(g->W, g->Wo - g->left)) * C, line = (size_t)g->Wo * C;
+    size_t at = 0;
+
+    for (int32_t i = first; i < end; i++) {
+        const int32_t from = i - g->top;
+        const int8_t *seen = x + (size_t)from * (size_t)g->W * C;
+        if (from < 0 || from >= g->H) {
+            put(q, frame, at, NULL, z, line);
+            at += line;
+            continue;
+        }
+        for (int32_t k = 0; apart > 1 && k < apart; k++)
+            for (int32_t j = k - g->left; j < g->Wo - g->left; j += apart, at += C)
+                put(q, frame, at, j < 0 || j >= g->W ? NULL : seen + (size_t)j * C, z, C);
+        if (apart > 1) continue;
+        put(q, frame, at, NULL, z, before);
+        put(q, frame, at + before, seen, z, columns);
+        put(q, frame, at + before + columns, NULL, z, line - before - columns);
+        at += line;
+    }
+}
+
 static const void *framed(const ln_step *s, const ln_work *work, const int8_t *x)
 {
     const ln_int8_step *q = s->int8;
-    const ln_window *g = &s->framed; /* Ho x Wo pixels, of which (top, left) is the image's first */
+    const ln_window *g = &s->framed;
     const int8_t z = (int8_t)s->call.in[0].zero_point;
-    const size_t C = (size_t)g->C;
-    const size_t before = (size_t)(g->left < g->Wo ? g->left : g->Wo) * C;
-    const size_t columns = g->Wo <= g->left ? 0 : (size_t)(g->W < g->Wo - g->left ? g->W : g->Wo - g->left);
-    size_t at = 0;
 
     if (!q->framed) return x;
-    for (int32_t i = 0; i < g->Ho; i++, at += q->line) {
-        const int32_t from = i - g->top;
-        if (from < 0 || from >= g->H) {
-            put(q, work->scratch, at, NULL, z, q->line);
-            continue;
-        }
-        put(q, work->scratch, at, NULL, z, before);
-        put(q, work->scratch, at + before, x + (size_t)from * (size_t)g->W * C, z, columns * C);
-        put(q, work->scratch, at + before + columns * C, NULL, z, q->line - before - columns * C);
-    }
-    put(q, work->scratch, at, NULL, z, q->slack);
+    put_lines(q, g, 1, work->scratch, x, z, 0, g->Ho);
+    put(q, work->scratch, (size_t)g->Ho * q->line, NULL, z, q->slack);
     return work->scratch;
 }
 
@@ -156,20 +176,77 @@ void ln_step_int8_wino(const ln_step *s, const ln_work *work, const float *x, fl
     share(s, work, aside ? kept : image, work->scratch + (aside + 63) / 64 * 16, wino_part);
 }
 
+/* Lines [first, end) of the depthwise convolution's frame, whose border is there, as the product makes them of x. */
+static void make_lines(const ln_step *s, int8_t *frame, const uint8_t *x, int32_t first, int32_t end)
+{
+    const ln_int8_step *q = s->int8;
+    const ln_window *g = &q->image;
+    const int32_t from = first > g->top ? first - g->top : 0, to = least(end - g->top, g->H);
+    const int32_t apart = q->kernels->depthwise_lifts ? g->sw : 1, columns = least(g->W, g->Wo - g->left);
+    size_t start = 0;
+    for (int32_t i = first; i < end; i++)
+        if (i < g->top || i >= g->top + g->H)
+            put(q, frame, (size_t)(i - first) * q->image_line, NULL, (int8_t)s->call.out.zero_point, q->image_line);
+    for (int32_t k = 0; k < apart && from < to; k++) {
+        const int32_t j = (k + apart - g->left % apart) % apart; /* the first column that comes here */
+        ln_product8 p = q->product;
+        if (j < columns) {
+            p.Wo = (uint32_t)((columns - j + apart - 1) / apart);
+            p.step_j *= (size_t)apart;
+            p.y_gap = q->image_line - p.Wo * p.y_step;
+            q->kernels->product(&p, s->call.w, x + (size_t)from * p.step_i + (size_t)j * q->product.step_j,
+                                frame + (size_t)(from + g->top - first) * q->image_line
+                                    + (start + (size_t)((g->left + j) / apart)) * p.y_step,
+                                0, (uint32_t)(to - from) * p.Wo, 0, panels_of(p.O));
+        }
+        start += (size_t)((g->Wo - k + apart - 1) / apart);
+    }
+}
+
 static void depthwise_part(void *job, uint32_t index, uint32_t worker)
 {
     const shared *all = job;
-    const ln_depthwise8 *d = &all->s->int8->depthwise;
+    const ln_step *s = all->s;
+    const ln_int8_step *q = s->int8;
+    const ln_depthwise8 *d = &q->depthwise;
+    const ln_window *g = &q->image;
+    const int8_t z = (int8_t)(q->joined ? s->call.out.zero_point : s->call.in[0].zero_point);
+    int8_t *frame = (int8_t *)(all->scratch + worker * s->worker_scratch);
     uint32_t row, end;
-    (void)worker;
     ln_part_of(d->Ho, 1, index, all->parts, &row, &end);
-    all->s->int8->kernels->depthwise(d, all->s->call.w, all->x, all->y, row, end, 0, panels_of(d->C));
+    if (q->lines == 0) {
+        q->kernels->depthwise(d, q->image_w, all->x, all->y, row, end, 0, panels_of(d->C));
+        return;
+    }
+    const size_t line = q->image_line;
+    int32_t base = (int32_t)row * g->sh, made = base; /* lines [base, made) are in the frame */
+    const size_t behind = q->lines * line, from = q->joined ? 0 : behind; /* a product makes no border */
+    put(q, frame, from, NULL, z, behind + LN_BYTES_BEHIND - from);
+    for (uint32_t to; row < end; row = to) {
+        to = end - row < q->block ? end : row + q->block;
+        const int32_t first = (int32_t)row * g->sh, last = (int32_t)(to - 1) * g->sh + (g->kh - 1) * g->dh + 1;
+        const int32_t kept = made > first ? made - first : 0;
+        const int8_t *seen = frame + (size_t)(first - base) * line;
+        int8_t *next = frame + (size_t)kept * line;
+        for (size_t k = 0; k < (size_t)kept; k++) copy(frame + k * line, seen + k * line, line);
+        if (q->joined) make_lines(s, next, all->x, first + kept, last);
+        else put_lines(q, g, q->kernels->depthwise_lifts ? g->sw : 1, next, all->x, z, first + kept, last);
+        q->kernels->depthwise(d, q->image_w, frame, all->y + (size_t)row * d->Wo * d->C, 0, to - row, 0, panels_of(d->C));
+        base = first;
+        made = last;
+    }
 }
 
 void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     (void)x, (void)y;
-    share(s, work, framed(s, work, place(&s->x[0], work)), NULL, depthwise_part);
+    share(s, work, place(&s->x[0], work), work->scratch, depthwise_part);
+}
+
+void ln_step_int8_line_by_line(const ln_step *s, const ln_work *work, const float *x, float *y)
+{
+    (void)x, (void)y;
+    share(s, work, framed(s, work, place(&s->x[0], work)), work->scratch + s->int8->image_at, depthwise_part);
 }
 
 /* ---- the others */
@@ -177,7 +254,7 @@ void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *
 static ln_quantum quantum_of(const ln_call *c)
 {
     const ln_quant q = ln_quant_of(c->op.attrs);
-    const ln_quantum r = {c->out.zero_point, q.lo, q.hi};
+    const ln_quantum r = {c->out.zero_point, q.lo, q.hi, 0};
     return r;
 }
 

@@ -19,6 +19,13 @@ typedef struct ln_int8_step {
     size_t aside;                       /* bytes of x that go to scratch first, as y lies over them; 0: none */
     size_t group_weights, group_biases; /* of products with groups: prepared numbers from one to the next */
     size_t line, slack;  /* numbers of a line of the frame, and behind the last one */
+    /* Of a depthwise convolution: its image in its frame, of which `lines` are made at a time, enough for `block` lines of y. */
+    ln_window image;
+    size_t image_line;
+    uint32_t lines, block;
+    const uint8_t *image_w; /* its weights */
+    uint32_t joined;     /* 1: the image is what the product gives */
+    size_t image_at;     /* floats of scratch before the frames, one for each worker */
     uint32_t wide;       /* the frame's numbers are int16_t */
     uint32_t as_is;      /* 1: the frame's numbers are those of x, else they are as products read them */
     uint32_t framed;     /* 1: x is copied into a frame, which is s->framed */
@@ -46,6 +53,7 @@ int ln_plan_halves(const ln_call *c);
 void ln_step_int8(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_product(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_wino(const ln_step *s, const ln_work *work, const float *x, float *y);
+void ln_step_int8_line_by_line(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_depthwise(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_add(const ln_step *s, const ln_work *work, const float *x, float *y);
 void ln_step_int8_maxpool(const ln_step *s, const ln_work *work, const float *x, float *y);

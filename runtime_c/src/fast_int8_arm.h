@@ -2,7 +2,7 @@
 #include <arm_neon.h>
 
 #if defined(__aarch64__)
-#define OWN_PRODUCT
+#define OWN_PRODUCT "fast_int8_arm_product.h"
 
 enum { MOST_ROWS = 4 };
 #endif

@@ -15,7 +15,7 @@
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
  *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
- *     OWN_PRODUCT          the set's products are fast_int8_arm_product.h's, which of the above need va, byte and ZERO
+ *     OWN_PRODUCT          the file that has the set's products: of the above it needs no more than va, byte and ZERO
  *     OWN_LARGER           the set has larger16 itself
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
@@ -177,7 +177,7 @@ INLINE void larger16(int32_t *s, const int32_t *other)
 #endif
 
 #ifdef OWN_PRODUCT
-#include "fast_int8_arm_product.h"
+#include OWN_PRODUCT
 #else
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
@@ -282,8 +282,15 @@ static void copy8(const int8_t *x, void *y, size_t n)
     }
     for (; i < n; i++) to[i] = x[i];
 #elif LIFTS
+    typedef int8_t v64b __attribute__((vector_size(64)));
     uint8_t *to = y;
     size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        v64b v;
+        GET(v, x + i);
+        v ^= -128;
+        PUT(to + i, v);
+    }
     for (; i + 16 <= n; i += 16) {
         v16b v;
         GET(v, x + i);

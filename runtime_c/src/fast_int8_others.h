@@ -138,25 +138,30 @@ SHARED void most8(const int8_t *x, int8_t *y, size_t n)
     for (; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
 }
 
-/* y[i] = clamp(z + x[i] inverse), rounded as ln_rounded does */
-SHARED void enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
+#ifndef OWN_ENTER
+/* y[i] = clamp(z + x[i] inverse), rounded as ln_rounded does; 0 where an x is not finite */
+SHARED int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 {
     const ln_quant all = {-128, 127, 0, 0, 0, 0};
-    const ln_quantum q = {z, -128, 127};
+    const ln_quantum q = {z, -128, 127, 0};
     size_t i = 0;
+    if (!ln_all_finite(x, (uint32_t)n)) return 0;
     for (; i + 16 <= n; i += 16) shift16(dw_rounded(x + i, inverse), 0, 0, q, y + i);
     for (; i < n; i++) y[i] = ln_held(&all, z, ln_rounded(x[i] * inverse));
+    return 1;
 }
+#endif
 
 SHARED void sum8(const int8_t *x, int32_t *sum, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        v16i s;
-        v16b next;
+        int32_t one[16];
+        v16i s, v;
+        dw_store(one, two_products(pixel(x + i), DW_NONE, 1, 0)); /* compilers widen bytes one by one */
         GET(s, sum + i);
-        GET(next, x + i);
-        s += __builtin_convertvector(next, v16i);
+        GET(v, one);
+        s += v;
         PUT(sum + i, s);
     }
     for (; i < n; i++) sum[i] += x[i];

@@ -74,7 +74,7 @@ static int frame(ln_step *s, ln_int8_step *q, const ln_window *g, int32_t down, 
 static ln_quantum quantum_of(const ln_call *c)
 {
     const ln_quant q = ln_quant_of(c->op.attrs);
-    const ln_quantum r = {c->out.zero_point, q.lo, q.hi};
+    const ln_quantum r = {c->out.zero_point, q.lo, q.hi, 0};
     return r;
 }
 
@@ -208,30 +208,54 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->run = ln_step_int8_product;
 }
 
-static void plan_depthwise(ln_step *s, ln_int8_step *q)
+/* Bytes of a frame's lines that are made at a time: they and what else is used shall stay in the second cache. */
+enum { FRAME_BYTES = 160 << 10 };
+
+/* A place for the frame of each worker, whose lines have `right` pixels; a line of y must be possible, whatever it takes. */
+static void plan_frame(const ln_builder *b, ln_step *s, ln_int8_step *q, const ln_window *g, int32_t right)
+{
+    const uint32_t seen = (uint32_t)((g->kh - 1) * g->dh) + 1;
+    const uint64_t line = (uint64_t)right * (uint64_t)g->C, room = FRAME_BYTES / line;
+    q->block = room > seen ? (uint32_t)(room - seen) / (uint32_t)g->sh + 1 : 1;
+    if (q->block > (uint32_t)g->Ho) q->block = (uint32_t)g->Ho;
+    q->lines = (q->block - 1) * (uint32_t)g->sh + seen;
+    q->image_line = (size_t)line;
+    s->worker_scratch = (size_t)((q->lines * line + LN_BYTES_BEHIND + 63) / 64 * 16);
+    s->scratch_bytes += (uint64_t)s->worker_scratch * sizeof(float) * (b->pool ? b->pool->threads : 1);
+}
+
+static void plan_depthwise(ln_builder *b, ln_step *s, ln_int8_step *q)
 {
     ln_depthwise_conv2d_attrs a;
     ln_depthwise_conv2d_decode(s->call.op.attrs, &a);
-    const ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
+    ln_window g = ln_window_of(&s->call, a.kernel_size, a.stride, a.padding, a.dilation);
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
     const int edges = g.top > 0 || g.left > 0 || down > g.H || right > g.W;
     const int copied = edges || g.C % LN_PANEL || q->kernels->depthwise_lifts;
+    const int32_t apart = q->kernels->depthwise_lifts ? g.sw : 1;
     const size_t C = (size_t)g.C, line = (size_t)(copied ? right : g.W) * C;
     ln_depthwise8 *d = &q->depthwise;
 
-    if (g.kh * g.kw > LN_BYTE_TAPS || (copied && !frame(s, q, &g, down, right, 0, LN_PANEL))) return;
+    if (g.kh * g.kw > LN_BYTE_TAPS || (uint64_t)down * (uint64_t)right * C > LN_MAX_ELEMENTS / 2) return;
+    if (copied) plan_frame(b, s, q, &g, right);
     q->as_is = !q->kernels->depthwise_lifts;
+    q->image_w = s->call.w;
     d->C = (uint32_t)g.C;
     d->Ho = (uint32_t)g.Ho;
     d->Wo = (uint32_t)g.Wo;
     d->taps = (uint32_t)(g.kh * g.kw);
-    for (int32_t u = 0; u < g.kh; u++)
-        for (int32_t v = 0; v < g.kw; v++)
-            d->tap[u * g.kw + v] = (size_t)(u * g.dh) * line + (size_t)(v * g.dw) * C;
+    d->across = (uint32_t)g.kw;
+    for (int32_t v = 0; v < g.kw; v++) {
+        size_t column = (size_t)(v * g.dw / apart);
+        for (int32_t k = 0; k < v * g.dw % apart; k++) column += (size_t)((right - k + apart - 1) / apart);
+        for (int32_t u = 0; u < g.kh; u++) d->tap[u * g.kw + v] = (size_t)(u * g.dh) * line + column * C;
+    }
     d->step_i = (size_t)g.sh * line;
-    d->step_j = (size_t)g.sw * C;
+    d->step_j = (size_t)(g.sw / apart) * C;
     d->q = quantum_of(&s->call);
+    q->image = g;
+    q->image.Wo = right;
     s->run = ln_step_int8_depthwise;
 }
 
@@ -258,7 +282,7 @@ void ln_plan_int8(ln_builder *b, ln_step *s)
     if (q->kernels && ln_is_i8(&s->call)) {
         if (id == LN_OP_LINEAR) plan_linear(b, s, q);
         if (id == LN_OP_CONV2D) plan_conv2d(b, s, q);
-        if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(s, q);
+        if (id == LN_OP_DEPTHWISE_CONV2D) plan_depthwise(b, s, q);
         if (id == LN_OP_MAXPOOL2D) plan_maxpool(s);
         if (id == LN_OP_ADD) s->run = ln_step_int8_add;
         if (id == LN_OP_GLOBAL_AVG_POOL) {
@@ -276,6 +300,45 @@ void ln_plan_int8(ln_builder *b, ln_step *s)
     s->parts = ln_plan_parts(b, s);
 }
 
+/* The product `alone` and the depthwise convolution behind it, which is all that sees what it makes: where that reads its
+ * image from a frame, the product can make it there. */
+static void join_depthwise(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
+{
+    enum { LEAST_ROWS = 8 }; /* of a part: lines that two parts need are made by both */
+    ln_step next;
+    ln_int8_step counted, *q;
+    if (alone->run != ln_step_int8_product || alone->groups != 1) return;
+    if (!ln_int8_for(b->kernels)->depthwise_lifts) return; /* of the others products may read x where it is */
+    ln_plan_op(b, i + 1, 0, &next);
+    if (next.run != ln_step_int8_depthwise) return;
+    q = ln_plan_take(b, sizeof *q);
+    if (q == NULL) q = &counted;
+    *s = *alone;
+    if (alone->int8) {
+        const ln_int8_step *from = next.int8;
+        *q = *alone->int8;
+        q->depthwise = from->depthwise;
+        q->image = from->image;
+        q->image_line = from->image_line;
+        q->lines = from->lines;
+        q->block = from->block;
+        q->image_w = from->image_w;
+        q->image_at = (size_t)((alone->scratch_bytes + 63) / 64 * 16);
+        q->joined = 1;
+        q->product.q.flip = 128;
+    }
+    s->int8 = q == &counted ? NULL : q;
+    s->run = ln_step_int8_line_by_line;
+    s->y = next.y;
+    s->count = 2;
+    s->cycles += next.cycles;
+    s->worker_scratch = next.worker_scratch;
+    s->scratch_bytes = (alone->scratch_bytes + 63) / 64 * 64 + next.scratch_bytes;
+    s->parts = ln_plan_parts(b, s);
+    if (s->parts > next.call.out.dims[0] / LEAST_ROWS + 1) s->parts = next.call.out.dims[0] / LEAST_ROWS + 1;
+    s->algorithm = "product, depthwise";
+}
+
 void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
 {
     ln_int8_step counted, *q;
@@ -285,8 +348,9 @@ void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_ste
     const int wino = alone->run == ln_step_int8_wino;
     if ((alone->run != ln_step_int8_product && !wino) || alone->call.op.id != LN_OP_CONV2D || i + 1 >= b->m->op_count) return;
     ln_load_call(b->m, i + 1, &next);
-    if (next.op.id != LN_OP_MAXPOOL2D || next.op.inputs[0] != alone->call.op.output || !ln_plan_halves(&next)) return;
-    if (alone->call.out.is_output || alone->call.out.last != i + 1) return;
+    if (next.op.inputs[0] != alone->call.op.output || alone->call.out.is_output || alone->call.out.last != i + 1) return;
+    if (next.op.id == LN_OP_DEPTHWISE_CONV2D) join_depthwise(b, i, alone, s);
+    if (next.op.id != LN_OP_MAXPOOL2D || !ln_plan_halves(&next)) return;
     const ln_place y = ln_plan_place(b->m, next.op.output);
     const int over = ln_plan_overlap(&y, (next.out.bytes + 3) / 4, &alone->x[0], (alone->call.in[0].bytes + 3) / 4);
     q = ln_plan_take(b, sizeof *q);

@@ -23,6 +23,7 @@
 enum {
     LN_BYTE_SPANS = 256, /* of a row */
     LN_BYTE_TAPS = 64,   /* of a depthwise convolution */
+    LN_BYTES_BEHIND = 64,
     LN_WINO8_POINTS = 36,    /* of a tile of Winograd's algorithm */
     LN_WINO8_BLOCK = 16,     /* tiles that are worked on together */
     LN_WINO8_CHUNK = 16,     /* channels of a tile that lie together, behind them those of the block's next tile */
@@ -32,6 +33,7 @@ enum {
 /* How a sum becomes a byte: clamp(z + requant(sum, multiplier), lo, hi). */
 typedef struct ln_quantum {
     int32_t z, lo, hi;
+    int32_t flip; /* is added to the byte: 128 for a reader that lifts x, else 0 */
 } ln_quantum;
 
 /* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
@@ -44,15 +46,18 @@ typedef struct ln_product8 {
     uint32_t Wo;           /* positions side by side; with pool: half of them */
     uint32_t pool;         /* 1: of each 2 x 2 positions the largest value is stored, and four rows make one */
     size_t y_step;         /* bytes from one stored row to the next */
+    size_t y_gap;          /* and besides, where Wo are stored; other than 0, as q.flip, only for sets with depthwise_lifts */
     size_t stored;         /* bytes of a stored panel of 16 */
     const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
     const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones */
     ln_quantum q;
 } ln_product8;
 
-/* A depthwise convolution over an image that has its border: 16 bytes behind its last pixel may be read. */
+/* A depthwise convolution over an image that has its border: LN_BYTES_BEHIND its last pixel may be read. For sets with
+ * depthwise_lifts a line has first its pixels 0, sw, 2 sw ..., then 1, 1 + sw ... (sw: the stride): those that one tap sees
+ * from neighbouring positions are neighbours. */
 typedef struct ln_depthwise8 {
-    uint32_t C, Ho, Wo, taps;
+    uint32_t C, Ho, Wo, taps, across; /* taps, and of those side by side */
     size_t tap[LN_BYTE_TAPS]; /* bytes from a position to each of its taps */
     size_t step_i, step_j;    /* bytes from one position to the one below it, and to the one right of it */
     ln_quantum q;
@@ -119,7 +124,7 @@ typedef struct ln_int8 {
     /* y[i] = max(y[i], x[i]) */
     void (*most)(const int8_t *x, int8_t *y, size_t n);
     /* as ln_fast.enter */
-    void (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
+    int (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
     /* sum[i] += x[i] */
     void (*sum)(const int8_t *x, int32_t *sum, size_t n);
     /* x as products read it */

@@ -10,23 +10,12 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,tune=haswell")
 #endif
 
-#define OUTS 16
 #define LIFTS 1
 #define WIDENS 0
+#define OWN_PRODUCT "fast_int8_vnni_product.h"
 typedef int8_t byte;
-#define VECTORS 4
-#define TILE_PANELS 4
-#define TILES8(T) \
-    T(1, 1) T(4, 1) T(12, 1) T(1, 2) T(4, 2) T(8, 2) T(1, 4) T(4, 4) T(6, 4)
-typedef __m512i va, vx;
+typedef __m512i va;
 #define ZERO _mm512_setzero_si512()
-#define SPLAT4(p) _mm512_set1_epi32(word_at(p))
-#define DOT(s, w, x) _mm512_dpbusd_epi32(s, x, _mm512_loadu_si512(w))
-#define FOLD(to, s, v)                                                  \
-    do {                                                                \
-        UNROLL                                                          \
-        for (int f = 0; f < (v); f++) _mm512_storeu_si512((to) + f * 16, (s)[f]); \
-    } while (0)
 
 INLINE int32_t word_at(const int8_t *p)
 {
@@ -55,7 +44,22 @@ INLINE void store_held(__m512i v, ln_quantum q, int8_t *y)
 INLINE void store_some(__m512i v, ln_quantum q, int8_t *y, __mmask16 live)
 {
     const __m128i b = _mm_max_epi8(_mm512_cvtsepi32_epi8(v), _mm_set1_epi8((int8_t)q.lo));
-    _mm_mask_storeu_epi8(y, live, _mm_min_epi8(b, _mm_set1_epi8((int8_t)q.hi)));
+    const __m128i c = _mm_min_epi8(b, _mm_set1_epi8((int8_t)q.hi));
+    _mm_mask_storeu_epi8(y, live, _mm_xor_si128(c, _mm_set1_epi8((int8_t)q.flip)));
+}
+
+/* 64 narrowed bytes, in their order, of which those in `live` are stored */
+INLINE void store64(__m512i b, ln_quantum q, int8_t *y, __mmask64 live)
+{
+    const __m512i c = _mm512_max_epi8(b, _mm512_set1_epi8((int8_t)q.lo));
+    const __m512i d = _mm512_min_epi8(c, _mm512_set1_epi8((int8_t)q.hi));
+    _mm512_mask_storeu_epi8(y, live, _mm512_xor_si512(d, _mm512_set1_epi8((int8_t)q.flip)));
+}
+
+/* 64 sums to 64 bytes; of each 16 bytes four come from each vector */
+INLINE __m512i narrowed(__m512i a, __m512i b, __m512i c, __m512i d)
+{
+    return _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
 }
 
 /* z + requant(s[j], scale[j]) for 16 channels. With the sum doubled the result is the upper half of a product of 64 bits. */
@@ -74,30 +78,24 @@ INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 }
 
 /* Sums of V panels side by side, which have their biases, to bytes: narrowed together. */
-INLINE void put_vectors(const __m512i *s, const pv *p, ln_quantum q, int8_t *y, const int V)
+INLINE void put_vectors(const __m512i *s, const pv *p, ln_quantum q, int8_t *y, const int V, uint32_t live)
 {
     const __m512i r = requant(s[0], p, q);
     if (V == 1) {
-        store_held(r, q, y);
+        store_some(r, q, y, (__mmask16)((1u << live) - 1));
         return;
     }
-    const __m512i a = _mm512_packs_epi32(r, requant(s[1], p + 1, q));
+    const __m512i next = requant(s[1], p + 1, q);
     if (V == 2) {
         const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        const __m256i b = _mm256_permutevar8x32_epi32(_mm512_cvtsepi16_epi8(a), order);
-        const __m256i c = _mm256_max_epi8(b, _mm256_set1_epi8((int8_t)q.lo));
-        _mm256_storeu_si256((__m256i *)(void *)y, _mm256_min_epi8(c, _mm256_set1_epi8((int8_t)q.hi)));
+        const __m256i b = _mm256_permutevar8x32_epi32(_mm512_cvtsepi16_epi8(_mm512_packs_epi32(r, next)), order);
+        const __m256i c = _mm256_min_epi8(_mm256_max_epi8(b, _mm256_set1_epi8((int8_t)q.lo)), _mm256_set1_epi8((int8_t)q.hi));
+        _mm256_storeu_si256((__m256i *)(void *)y, _mm256_xor_si256(c, _mm256_set1_epi8((int8_t)q.flip)));
         return;
     }
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i b = _mm512_packs_epi16(a, _mm512_packs_epi32(requant(s[2], p + 2, q), requant(s[3], p + 3, q)));
-    const __m512i c = _mm512_max_epi8(_mm512_permutexvar_epi32(order, b), _mm512_set1_epi8((int8_t)q.lo));
-    _mm512_storeu_si512(y, _mm512_min_epi8(c, _mm512_set1_epi8((int8_t)q.hi)));
-}
-
-INLINE __m512i most_of(__m512i a, __m512i b)
-{
-    return _mm512_max_epi32(a, b);
+    const __m512i b = narrowed(r, next, requant(s[2], p + 2, q), requant(s[3], p + 3, q));
+    store64(_mm512_permutexvar_epi32(order, b), q, y, ~(__mmask64)0);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -131,15 +129,9 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return _mm512_set1_epi32(two);
 }
 
-/* ln_rounded of x[i] inverse, 16 times */
-INLINE dw_sums dw_rounded(const float *x, float inverse)
+INLINE void dw_store(int32_t *to, dw_sums s)
 {
-    const __m512 product = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse));
-    const __m512 t = _mm512_min_ps(_mm512_set1_ps(512.0f), _mm512_max_ps(_mm512_set1_ps(-512.0f), product));
-    const __m512i sign = _mm512_set1_epi32(-0x7FFFFFFF - 1), half = _mm512_set1_epi32(0x3F000000);
-    const __m512i away = _mm512_or_si512(_mm512_and_si512(_mm512_castps_si512(t), sign), half);
-    const __m512 moved = _mm512_add_ps(t, _mm512_castsi512_ps(away));
-    return _mm512_maskz_cvttps_epi32(_mm512_cmp_ps_mask(t, t, _CMP_ORD_Q), moved);
+    _mm512_storeu_si512(to, s);
 }
 
 INLINE dw_sums dw_times128(dw_sums s)
@@ -157,93 +149,154 @@ INLINE dw_sums dw_times128(dw_sums s)
 #define PAIR(p) _mm512_set1_epi32(word_at((const int8_t *)(p)))
 #define ADD_PAIRS(s, w, x) _mm512_dpwssd_epi32(s, x, _mm512_loadu_si512(w))
 
-/* ---- depthwise: of four taps, or of a column of three, a channel's bytes stand side by side */
+/* ---- depthwise: along a line, pixels and channels are one row of bytes, of which 64 are worked on together. Of four taps
+ * the bytes are put side by side; a vector then has four of each 16 neighbours. Where there are three lines of taps, the
+ * four are a column, of which the upper three are for one line of y and the lower three for the next. */
 
-typedef struct fours {
-    __m512i each; /* which byte of 16 goes to each of 64 */
-} fours;
+typedef struct dw_group {
+    size_t at[4]; /* its taps */
+    __m512i w[2][4];
+} dw_group;
 
-INLINE __m512i four(fours f, const int8_t *a, const int8_t *b, const int8_t *c)
+enum { DW_GROUPS = LN_BYTE_TAPS / 4, DW_BYTES = 64 + LN_PANEL };
+
+INLINE void side_by_side(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *x)
 {
-    const __m512i first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(pixel(a)), f.each);
-    const __m512i two = _mm512_mask_shuffle_epi8(first, 0x2222222222222222, _mm512_broadcast_i32x4(pixel(b)), f.each);
-    return _mm512_mask_shuffle_epi8(two, 0x4444444444444444, _mm512_broadcast_i32x4(pixel(c)), f.each);
+    const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+    const __m512i ab8 = _mm512_unpackhi_epi8(a, b), cd8 = _mm512_unpackhi_epi8(c, d);
+    x[0] = _mm512_unpacklo_epi16(ab, cd);
+    x[1] = _mm512_unpackhi_epi16(ab, cd);
+    x[2] = _mm512_unpacklo_epi16(ab8, cd8);
+    x[3] = _mm512_unpackhi_epi16(ab8, cd8);
 }
 
-INLINE __m512i with_fourth(fours f, __m512i three, const int8_t *d)
+/* Bytes f, f + apart ... of the first `lines` lines of y; f: how many of them come before */
+INLINE void dw_bytes(const ln_depthwise8 *d, const dw_group *g, const dw_group *end, const pv *of, const int8_t *x, int8_t *y,
+                     size_t f, size_t apart, const int lines)
 {
-    return _mm512_mask_shuffle_epi8(three, 0x8888888888888888, _mm512_broadcast_i32x4(pixel(d)), f.each);
-}
-
-/* What stands in the fourth place of a column is multiplied by 0. */
-#define COLUMN(p) four(f, p, (p) + down, (p) + 2 * down)
-
-/* One line, 3 x 3 taps, stride 1 or 2: a column is put together once for all positions that see it. */
-INLINE void dw_columns(const ln_depthwise8 *d, fours f, const int8_t *at, const __m512i *w, const pv *p, int8_t *y,
-                       __mmask16 live)
-{
-    const size_t down = d->tap[3], right = d->tap[1];
-    const int apart = d->step_j != right;
-    __m512i left = COLUMN(at), middle = COLUMN(at + right);
-    for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
-        if (apart) middle = COLUMN(at + right);
-        const __m512i last = COLUMN(at + 2 * right);
-        __m512i s = _mm512_dpbusd_epi32(p->bias, left, w[0]);
-        s = _mm512_dpbusd_epi32(s, middle, w[1]);
-        s = _mm512_dpbusd_epi32(s, last, w[2]);
-        store_some(requant(s, p, d->q), d->q, y, live);
-        left = apart ? last : middle;
-        middle = last;
+    const ln_quantum q = d->q;
+    const size_t n = (size_t)d->Wo * d->C;
+    for (; f < n; f += apart) {
+        __m512i s[2][4], four[4];
+        UNROLL
+        for (int v = 0; v < 4; v++) s[0][v] = s[1][v] = of[v].bias;
+        for (const dw_group *k = g; k < end; k++) {
+            const int8_t *at = x + f;
+            side_by_side(_mm512_loadu_si512(at + k->at[0]), _mm512_loadu_si512(at + k->at[1]),
+                         _mm512_loadu_si512(at + k->at[2]), _mm512_loadu_si512(at + k->at[3]), four);
+            UNROLL
+            for (int v = 0; v < 4; v++) {
+                s[0][v] = _mm512_dpbusd_epi32(s[0][v], four[v], k->w[0][v]);
+                if (lines == 2) s[1][v] = _mm512_dpbusd_epi32(s[1][v], four[v], k->w[1][v]);
+            }
+        }
+        UNROLL
+        for (int i = 0; i < lines; i++) {
+            UNROLL
+            for (int v = 0; v < 4; v++) s[i][v] = requant(s[i][v], of + v, q);
+            store64(narrowed(s[i][0], s[i][1], s[i][2], s[i][3]), q, y + i * n + f, ~(__mmask64)0 >> (n - f < 64 ? 64 - (n - f) : 0));
+        }
     }
 }
 
-INLINE void dw_any(const ln_depthwise8 *d, fours f, const int8_t *at, const __m512i *w, const pv *p, int8_t *y,
-                   __mmask16 live)
+/* Biases, multipliers and weights of the 64 channels from o on, where 0 follows the last. Panels are read as if all had 16
+ * channels, as by put_load; what is too much is written over. */
+static void dw_take(const ln_depthwise8 *d, const uint8_t *w, uint32_t o, int32_t (*put)[DW_BYTES], int8_t (*taps)[DW_BYTES])
 {
-    for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
-        __m512i s = p->bias;
-        for (uint32_t t = 0; t < d->taps; t += 4) { /* those that do not exist have weights of 0 */
-            const uint32_t most = d->taps - 1;
-            const int8_t *b = at + d->tap[t + 1 < most ? t + 1 : most], *c = at + d->tap[t + 2 < most ? t + 2 : most];
-            const __m512i x = with_fourth(f, four(f, at + d->tap[t], b, c), at + d->tap[t + 3 < most ? t + 3 : most]);
-            s = _mm512_dpbusd_epi32(s, x, w[t / 4]);
-        }
-        store_some(requant(s, p, d->q), d->q, y, live);
+    for (uint32_t i = 0, n; i < 64; i += n, o = o + n < d->C ? o + n : 0) {
+        const uint32_t in = o % LN_PANEL, first = o - in, live = d->C - first < LN_PANEL ? d->C - first : LN_PANEL;
+        const uint32_t width = (live + 3) & ~3u;
+        const uint8_t *from = w + first * (size_t)(8 + d->taps);
+        n = live - in;
+        __builtin_memcpy(put[0] + i, from + 4 * in, 4 * LN_PANEL);
+        __builtin_memcpy(put[1] + i, from + 4 * (width + in), 4 * LN_PANEL);
+        from += 8 * (size_t)width + in;
+        for (uint32_t t = 0; t < d->taps; t++) __builtin_memcpy(taps[t] + i, from + t * (size_t)width, LN_PANEL);
     }
 }
 
 static void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
                        uint32_t row_end, uint32_t panel, uint32_t panel_end)
 {
-    const __m128i bytes = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const fours f = {_mm512_mullo_epi32(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(0x01010101))};
-    const int columns = d->taps == 9 && d->tap[1] == d->C && (d->step_j == d->C || d->step_j == 2 * (size_t)d->C)
-                     && d->tap[3] != 3 * (size_t)d->C && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
-    for (uint32_t q = panel; q < panel_end; q++) {
-        const uint32_t o = q * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
-        const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);
-        pv p = put_load(wq, wq + 4 * (size_t)width);
-        __m512i weights[LN_BYTE_TAPS / 4];
-        wq += 8 * (size_t)width;
-        for (uint32_t g = 0; g < (columns ? 3 : (d->taps + 3) / 4); g++) {
-            int8_t of[4][LN_PANEL] = {{0}};
-            for (uint32_t k = 0; k < 4; k++) {
-                const uint32_t t = columns ? 3 * k + g : 4 * g + k;
-                if (t < d->taps) __builtin_memcpy(of[k], wq + t * (size_t)width, width);
+    const uint32_t taps = d->taps, across = d->across;
+    const uint32_t pairs = taps == 3 * across && d->tap[across] == d->step_i && across <= DW_GROUPS;
+    const uint32_t groups = pairs ? across : (taps + 3) / 4;
+    const size_t bytes = (size_t)d->C & (0 - (size_t)d->C), apart = bytes < 64 ? 64 / bytes * d->C : d->C;
+    (void)panel, (void)panel_end;
+    for (size_t f = 0; f < apart && f < (size_t)d->Wo * d->C; f += 64) {
+        int8_t weights[LN_BYTE_TAPS + 1][DW_BYTES]; /* and one of zeros */
+        int32_t put[2][DW_BYTES];
+        dw_group of[DW_GROUPS];
+        pv p[4];
+        dw_take(d, w, (uint32_t)(f % d->C), put, weights);
+        __builtin_memset(weights[taps], 0, DW_BYTES);
+        for (int v = 0; v < 4; v++) {
+            int32_t mine[2][16];
+            for (int k = 0; k < 16; k++)
+                for (int b = 0; b < 2; b++) mine[b][k] = put[b][k / 4 * 16 + 4 * v + k % 4];
+            p[v] = put_load((const uint8_t *)mine[0], (const uint8_t *)mine[1]);
+        }
+        for (uint32_t k = 0; k < groups; k++) {
+            const int8_t *from[4];
+            for (uint32_t b = 0; b < 4; b++) {
+                const uint32_t t = pairs ? k + b * across : 4 * k + b;
+                from[b] = weights[t < taps ? t : taps];
+                of[k].at[b] = t < taps ? d->tap[t] : pairs ? d->tap[k] + 3 * d->step_i : 0;
             }
-            weights[g] = with_fourth(f, four(f, of[0], of[1], of[2]), of[3]);
-            p.bias = _mm512_sub_epi32(p.bias, _mm512_dpbusd_epi32(ZERO, _mm512_set1_epi8(-128), weights[g])); /* x is x + 128 */
+#define W(b) _mm512_loadu_si512(from[b])
+            side_by_side(W(0), W(1), W(2), W(3), of[k].w[0]);
+            side_by_side(W(3), W(0), W(1), W(2), of[k].w[1]);
+#undef W
+            for (int v = 0; v < 4; v++) /* x is x + 128 */
+                p[v].bias = _mm512_sub_epi32(p[v].bias, _mm512_dpbusd_epi32(ZERO, _mm512_set1_epi8(-128), of[k].w[0][v]));
         }
         for (uint32_t i = row; i < row_end; i++) {
-            const int8_t *at = x + i * d->step_i + o;
-            int8_t *to = y + (size_t)i * d->Wo * d->C + o;
-            const __mmask16 some = (__mmask16)((1u << live) - 1);
-            if (columns) dw_columns(d, f, at, weights, &p, to, some);
-            else dw_any(d, f, at, weights, &p, to, some);
+            const int8_t *at = x + i * d->step_i;
+            int8_t *to = y + (size_t)i * d->Wo * d->C;
+            if (pairs && i + 1 < row_end) {
+                dw_bytes(d, of, of + groups, p, at, to, f, apart, 2);
+                i++;
+                continue;
+            }
+            for (uint32_t k = 0; pairs && k < groups; k++) of[k].at[3] = 0; /* there need be no such line */
+            dw_bytes(d, of, of + groups, p, at, to, f, apart, 1);
         }
     }
 }
 
+/* ---- floats to bytes: rounding moves them by a half away from zero, and cuts */
+
+INLINE __m512i cut(const float *x, __m512 inverse)
+{
+    const __m512 t = _mm512_min_ps(_mm512_mul_ps(_mm512_loadu_ps(x), inverse), _mm512_set1_ps(512.0f));
+    const __m512i sign = _mm512_set1_epi32(-0x7FFFFFFF - 1), half = _mm512_castps_si512(_mm512_set1_ps(0.5f));
+    const __m512i away = _mm512_ternarylogic_epi32(_mm512_castps_si512(t), sign, half, 0xEA); /* t & sign | half */
+    return _mm512_cvttps_epi32(_mm512_add_ps(t, _mm512_castsi512_ps(away))); /* the least int32_t, where it is less */
+}
+
+/* z + x inverse; 0 where one is not finite: 0 times that is not 0 */
+static int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512 by = _mm512_set1_ps(inverse);
+    __m512 nothing = _mm512_setzero_ps();
+    for (size_t i = 0; i < n; i += 64) {
+        float some[64] = {0};
+        const float *from = x + i;
+        const size_t left = n - i;
+        if (left < 64) from = __builtin_memcpy(some, from, left * sizeof *from);
+        UNROLL
+        for (int k = 0; k < 64; k += 16) nothing = _mm512_fmadd_ps(_mm512_loadu_ps(from + k), _mm512_setzero_ps(), nothing);
+        const __m512i zero = _mm512_set1_epi16((int16_t)z);
+        const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(cut(from, by), cut(from + 16, by)), zero);
+        const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(cut(from + 32, by), cut(from + 48, by)), zero);
+        const __m512i bytes = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(a, b));
+        _mm512_mask_storeu_epi8(y + i, ~(__mmask64)0 >> (left < 64 ? 64 - left : 0), bytes);
+    }
+    return _mm512_cmp_ps_mask(nothing, _mm512_setzero_ps(), _CMP_EQ_OQ) == 0xFFFF;
+}
+
+#define OWN_ENTER
 #define OWN_DEPTHWISE
 #define DEPTHWISE_LIFTS 1
 #define DW_PIXEL __m128i

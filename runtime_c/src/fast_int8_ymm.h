@@ -15,7 +15,7 @@ void wino8(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void
 void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
           ln_quantum q);
 void most8(const int8_t *x, int8_t *y, size_t n);
-void enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
+int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
 void sum8(const int8_t *x, int32_t *sum, size_t n);
 
 INLINE __m256i eight_at(const void *p)

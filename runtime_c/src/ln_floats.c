@@ -24,6 +24,8 @@ ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
 
     if (usable != LN_OK) return usable;
     ln_get_tensor(m, 0, &t);
+    if (ln_i8_type(t.dtype) && m->fast && m->fast->enter)
+        return m->fast->enter(values, in, t.elements, 1.0f / t.scale, t.zero_point) ? LN_OK : LN_INPUT_NOT_FINITE;
 #ifdef LN_WITH_F32
     if (!ln_all_finite(values, t.elements)) return LN_INPUT_NOT_FINITE;
 #else
@@ -34,10 +36,6 @@ ln_status ln_quantize_input(const ln_model *m, const float *values, void *in)
         const ln_quant all = {-128, 127, 0, 0, 0, 0};
         const float inverse = 1.0f / t.scale;
         int8_t *q = in;
-        if (m->fast && m->fast->enter) {
-            m->fast->enter(values, q, t.elements, inverse, t.zero_point);
-            return LN_OK;
-        }
         for (uint32_t i = 0; i < t.elements; i++) q[i] = ln_held(&all, t.zero_point, ln_rounded(values[i] * inverse));
     } else {
         float *x = in;

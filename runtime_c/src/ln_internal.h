@@ -249,7 +249,8 @@ int ln_all_finite(const float *v, uint32_t n);
 /* A prepared model is run by what prepared it. Arguments are as those of ln_run_each and have been checked. */
 struct ln_fast {
     ln_status (*run)(const ln_model *m, void *arena, const void *in, void *out, ln_after_op after, void *user);
-    void (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z); /* x as int8 of scale 1 / inverse; or NULL */
+    /* x as int8 of scale 1 / inverse; 0 where one is NaN or infinite; or NULL */
+    int (*enter)(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
 };
 
 /* Operator `index` with its tensors; x, y and scratch NULL. */

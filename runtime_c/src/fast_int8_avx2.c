@@ -10,32 +10,35 @@
 #pragma GCC target("avx2,tune=haswell")
 #endif
 
-#define OUTS 4 /* each in two parts */
 #define LIFTS 0
-#define WIDENS 1
+#define WIDENS 2
 typedef int16_t byte;
-#define VECTORS 2
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 2) T(2, 2) T(4, 2) T(6, 2)
-typedef __m256i va, vx;
-#define ZERO _mm256_setzero_si256()
-#define SPLAT4(p) _mm256_set1_epi64x(four_at(p))
-#define DOT(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))
-#define FOLD(to, s, v) \
-    do { \
-        for (int f = 0; f < (v); f += 2) \
-            _mm256_storeu_si256((__m256i *)(void *)((to) + f * 4), \
-                                _mm256_permute4x64_epi64(_mm256_hadd_epi32((s)[f], (s)[f + 1]), 0xD8)); \
-    } while (0)
+typedef __m256i vx;
+#define SPLAT4(p) _mm256_set1_epi32(two_at(p))
+#define DOT(s, w, x) dot(s, w, x)
 
-INLINE int64_t four_at(const int16_t *p)
+INLINE int32_t two_at(const int16_t *p)
 {
-    int64_t v;
+    int32_t v;
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
 
 #include "fast_int8_ymm.h"
+
+/* In C, GCC would begin with many products, whose sums then find no register. */
+#define ADD_PRODUCTS(s, w, x)                                                                            \
+    do {                                                                                                 \
+        __m256i product;                                                                                 \
+        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(s), "=&x"(product) : "x"(x), "x"(w)); \
+    } while (0)
+
+INLINE va dot(va s, const int16_t *w, __m256i x)
+{
+    ADD_PRODUCTS(s.part[0], eight_at(w), x);
+    ADD_PRODUCTS(s.part[1], eight_at(w + LN_PANEL), x);
+    return s;
+}
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
 typedef struct dw_pair {
@@ -52,11 +55,8 @@ INLINE dw_pair dw_side_by_side(__m128i a, __m128i b)
     return (dw_pair){{_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b))}};
 }
 
-typedef struct dw_sums {
-    __m256i part[2];
-} dw_sums;
-
-#define DW_ZERO ((dw_sums){{ZERO, ZERO}})
+typedef va dw_sums;
+#define DW_ZERO ZERO
 
 INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 {
@@ -65,19 +65,13 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
     return s;
 }
 
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    _mm256_storeu_si256((__m256i *)(void *)to, s.part[0]);
-    _mm256_storeu_si256((__m256i *)(void *)(to + 8), s.part[1]);
-}
-
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {
     const __m256i rest = _mm256_set1_epi32(c), z = _mm256_set1_epi32(q.z);
     const __m128i by = _mm_cvtsi32_si128((int)shift);
-    store_held(_mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[0], rest), by), z),
-               _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[1], rest), by), z), q, y);
+    for (int i = 0; i < 2; i++) s.part[i] = _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[i], rest), by), z);
+    store_held(s, q, y);
 }
 
 INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
@@ -104,19 +98,14 @@ INLINE dw_sums dw_times128(dw_sums s)
     return (dw_sums){{_mm256_slli_epi32(s.part[0], 7), _mm256_slli_epi32(s.part[1], 7)}};
 }
 
-INLINE int32_t two_at(const int16_t *p)
-{
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
 #define PRODUCTS 24
 #define WINO_PRODUCTS 24
 #define WIDE 16
 #define WIDE_LOAD(p) _mm256_cvtepi8_epi16(pixel(p))
 #define SUMS 8
 #define WINO_MOST 6
+#define WINO_SUMS __m256i
+#define WINO_ZERO _mm256_setzero_si256()
 #define WINO_TILES(T) T(2) T(4) T(6)
 #define PAIR(p) _mm256_set1_epi32(two_at(p))
 #define ADD_PAIRS(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))

@@ -7,12 +7,14 @@
  *     DOT(s,w,x)           s with the products of the OUTS x 4 weights at w and x added
  *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
- *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers
+ *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers; 2: and weights by two k,
+ *                          not by four, so that above each four is a two
  *     byte                 what x and weights are in memory: int8_t or int16_t
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
+ *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
  *     SHARED               how those functions are declared that another set takes; static where not defined
@@ -24,6 +26,7 @@
 
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
+    TOGETHER = WIDENS == 2 ? 2 : 4,
     MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
 };
 
@@ -71,7 +74,7 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             }
         }
 #endif
-        for (; k < end; k += 4, w += t->group) {
+        for (; k < end; k += TOGETHER, w += t->group) {
             UNROLL
             for (int m = 0; m < R; m++) {
                 const vx a = SPLAT4(x[m] + k);
@@ -93,11 +96,15 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
                                                most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
             }
         }
+#ifdef PUTS_TILES
+        put_tile(s, of, p->q, y, p->y_step, rows, R);
+#else
         UNROLL
         for (int m = 0; m < R; m++) {
             put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
             if (R % 4 == 0 && m + 1 == rows) return;
         }
+#endif
         return;
     }
 #endif
@@ -207,7 +214,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
     const byte *weights = WIDENS || p->weights ? (const byte *)p->weights + panel * t->panel
                                                : (const byte *)stored + 8 * (size_t)width;
 
-    t->group = 4 * (size_t)width;
+    t->group = TOGETHER * (size_t)width;
     t->first = o;
     if (PANEL_VECTORS == 1 && live == LN_PANEL) {
         for (uint32_t m = 0, n; m < rows; m += n) {

@@ -3,6 +3,7 @@
  *
  *     WIDE                 16-bit numbers of a vector; WIDE_LOAD(p): so many bytes as such
  *     SUMS                 32-bit sums of a vector
+ *     WINO_SUMS, WINO_ZERO a vector of sums, and of zeros, where va and ZERO are not
  *     WINO_TILES(T)        T(R): rows of the product's register tiles; WINO_MOST: of the largest
  *     ADD_PAIRS(s,w,x)     s with the products of two channels added: w has SUMS x 2 weights, x is PAIR(p), the two inputs at
  *                          p for every sum. Or else: STEP_CHANNELS, and step_sums as below
@@ -58,12 +59,17 @@ static void inputs_to_points8(const int8_t *const *at, uint32_t C, int16_t *to, 
     }
 }
 
+#ifndef WINO_SUMS
+#define WINO_SUMS va
+#define WINO_ZERO ZERO
+#endif
+
 #ifdef ADD_PAIRS
 #define WINO_PAIRS 1
 #define STEP_CHANNELS 2
 
 /* R rows, CHUNK numbers apart: some channels' products are added to their sums. */
-INLINE void step_sums(va *s, const int16_t *w, const int16_t *x, const int R)
+INLINE void step_sums(WINO_SUMS *s, const int16_t *w, const int16_t *x, const int R)
 {
     UNROLL
     for (int m = 0; m < R; m++) {
@@ -79,9 +85,9 @@ INLINE void step_sums(va *s, const int16_t *w, const int16_t *x, const int R)
 /* Sums of R tiles, the first at x, and 16 channels, to `out`. */
 INLINE void wino_sums(const int16_t *x, const int16_t *w, uint32_t C, int32_t *out, size_t row, const int R)
 {
-    va s[WINO_MOST * PANEL_SUMS];
+    WINO_SUMS s[WINO_MOST * PANEL_SUMS];
     UNROLL
-    for (int i = 0; i < R * PANEL_SUMS; i++) s[i] = ZERO;
+    for (int i = 0; i < R * PANEL_SUMS; i++) s[i] = WINO_ZERO;
     for (; C; C -= CHUNK, x += BLOCK * CHUNK)
         for (int k = 0; k < CHUNK; k += STEP_CHANNELS, w += STEP_CHANNELS * LN_PANEL) step_sums(s, w, x + k, R);
     UNROLL

@@ -188,7 +188,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     p->O = O;
     p->n_u = (uint32_t)g.kh;
     p->n_v = joined ? 1 : (uint32_t)g.kw;
-    p->n = (taken + 3) & ~3u;
+    p->n = q->kernels->widens == 2 ? (taken + 1) & ~1u : (taken + 3) & ~3u;
     p->step_u = (size_t)g.dh * line;
     p->step_v = (size_t)g.dw * (size_t)g.C;
     p->step_i = (size_t)g.sh * line;

@@ -35,7 +35,7 @@ typedef struct ln_quantum {
 } ln_quantum;
 
 /* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
- * 4. Rows are the positions of a window over an image; a plain matrix is an image of one column. */
+ * 4, or of 2 where weights stand by twos. Rows are the positions of a window over an image; a plain matrix is an image of one column. */
 typedef struct ln_product8 {
     uint32_t O;            /* channels */
     uint32_t n_u, n_v, n;  /* spans */
@@ -100,7 +100,7 @@ typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
     uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
-    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
+    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes. 2: and weights by two k */
     uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
     uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */

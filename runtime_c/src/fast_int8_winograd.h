@@ -164,6 +164,21 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
         const uint8_t *stored = w + q * p->stored;
         const pv first = put_load(stored, stored + 4 * LN_PANEL);
         sums_from_points8(from + q * LN_PANEL, step, sums);
+#ifdef PUTS_TILES
+        for (uint32_t i = 0; i < rows; i++) {
+            int32_t(*from_row)[LN_PANEL] = sums + (i << shift) * 4;
+            va s[4];
+            UNROLL
+            for (int j = 0; j < 4; j++) s[j] = added(first.bias, sixteen_at(from_row[j]));
+            if (shift) {
+                UNROLL
+                for (int j = 0; j < 4; j++) s[j] = most_of(s[j], added(first.bias, sixteen_at(from_row[4 + j])));
+                s[0] = most_of(s[0], s[1]);
+                s[1] = most_of(s[2], s[3]);
+            }
+            put_tile(s, &first, p->q, y + ((size_t)(i0 + i) * Wo + j0) * p->O + q * LN_PANEL, p->O, (int)columns, 4);
+        }
+#else
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < columns; j++) {
                 int32_t(*s)[LN_PANEL] = sums + (i << shift) * 4 + (j << shift);
@@ -174,6 +189,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                 }
                 put16(s[0], &first, p->q, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
             }
+#endif
     }
 }
 
@@ -181,11 +197,11 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
 static void find_inputs8(const ln_wino8 *p, uint32_t tile, const int8_t *x, const int8_t *border, const int8_t **at)
 {
     const int32_t i0 = (int32_t)(tile / p->tiles_right) * 4 - p->top, j0 = (int32_t)(tile % p->tiles_right) * 4 - p->left;
-    for (int32_t i = i0; i < i0 + 6; i++)
-        for (int32_t j = j0; j < j0 + 6; j++) {
-            const int inside = i >= 0 && i < p->H && j >= 0 && j < p->W;
-            *at++ = inside ? x + ((size_t)i * (size_t)p->W + (size_t)j) * p->C : border;
-        }
+    for (int32_t i = i0; i < i0 + 6; i++) {
+        const uint32_t inside = i >= 0 && i < p->H ? (uint32_t)p->W : 0;
+        const size_t line = (size_t)i * (size_t)p->W;
+        for (int32_t j = j0; j < j0 + 6; j++) *at++ = (uint32_t)j < inside ? x + (line + (size_t)j) * p->C : border;
+    }
 }
 
 SHARED void wino8(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void *scratch, uint32_t first,

@@ -94,16 +94,15 @@ INLINE void store_held(va s, ln_quantum q, int8_t *y)
     _mm_storeu_si128((__m128i *)(void *)y, _mm256_castsi256_si128(held(words, words, q)));
 }
 
-/* `rows` rows of sums, of R, which have their biases, to bytes. */
+/* The first `rows` of R rows of sums, which have their biases, to bytes. */
 INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows, const int R)
 {
     UNROLL
-    for (int m = 0; m < R; m += 2) {
+    for (int m = 0; m < R && m < rows; m += 2) {
         const int two = m + 1 < R;
         const __m256i a = requant16(s[m], p, q), b = two ? requant16(s[m + two], p, q) : a, r = held(a, b, q);
         _mm_storeu_si128((__m128i *)(void *)(y + (size_t)m * step), _mm256_castsi256_si128(r));
-        if (R % 4 == 0 && m + 1 == rows) return;
-        if (two) _mm_storeu_si128((__m128i *)(void *)(y + (size_t)(m + 1) * step), _mm256_extracti128_si256(r, 1));
+        if (two && m + 1 < rows) _mm_storeu_si128((__m128i *)(void *)(y + (size_t)(m + 1) * step), _mm256_extracti128_si256(r, 1));
     }
 }
 

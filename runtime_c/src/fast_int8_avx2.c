@@ -40,15 +40,44 @@ INLINE va dot(va s, const int16_t *w, __m256i x)
     return s;
 }
 
-/* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
-typedef struct dw_pair {
-    __m256i part[2];
-} dw_pair;
-
 INLINE __m128i pixel(const void *p)
 {
     return _mm_loadu_si128(p);
 }
+
+/* One row, whose weights are read once: as stored, of which there are half as many bytes. */
+static void one_row8(const ln_product8 *p, const uint8_t *w, const int16_t *x, int8_t *y, uint32_t panel, uint32_t panel_end)
+{
+    for (; panel < panel_end; panel++) {
+        const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL, width = (live + 3) & ~3u;
+        const uint8_t *at = w + panel * p->stored;
+        const pv put = put_load(at, at + 4 * (size_t)width);
+        __m256i s[4] = {_mm256_setzero_si256()}; /* of four channels, each in two parts */
+        int8_t kept[LN_PANEL];
+        UNROLL
+        for (int j = 1; j < 4; j++) s[j] = s[0];
+        at += 8 * (size_t)width;
+        for (size_t k = 0; k < p->n; k += 4, at += 4 * (size_t)width) {
+            int64_t four;
+            __builtin_memcpy(&four, x + k, sizeof four);
+            UNROLL
+            for (int j = 0; j < 4; j++) /* behind a narrow panel, of what follows it */
+                s[j] = _mm256_add_epi32(s[j], _mm256_madd_epi16(_mm256_set1_epi64x(four), _mm256_cvtepi8_epi16(pixel(at + 16 * j))));
+        }
+        const va whole = {{_mm256_permute4x64_epi64(_mm256_hadd_epi32(s[0], s[1]), 0xD8),
+                           _mm256_permute4x64_epi64(_mm256_hadd_epi32(s[2], s[3]), 0xD8)}};
+        const va sums = added(whole, put.bias);
+        put_tile(&sums, &put, p->q, kept, 0, 1, 1);
+        for (uint32_t j = 0; j < live; j++) y[o + j] = kept[j];
+    }
+}
+
+#define ONE_ROW8
+
+/* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
+typedef struct dw_pair {
+    __m256i part[2];
+} dw_pair;
 
 INLINE dw_pair dw_side_by_side(__m128i a, __m128i b)
 {

@@ -14,6 +14,7 @@
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
+ *     ONE_ROW8             there is one_row8, for a row whose weights are as they are stored
  *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own; DEPTHWISE_LIFTS as LIFTS
  *     WINO_TILES ...       of Winograd's algorithm, where a set has it: fast_int8_winograd.h
@@ -246,6 +247,12 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     const byte *at[MOST_ROWS];
     tile8 t = {span, span + spans, p->n, 0, 0, 0};
 
+#ifdef ONE_ROW8
+    if (p->weights == NULL) {
+        one_row8(p, w, x, y, panel, panel_end);
+        return;
+    }
+#endif
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
     for (uint32_t q = panel, wide; q < panel_end; q += wide) {

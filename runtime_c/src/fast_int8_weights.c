@@ -58,6 +58,20 @@ static void weights_to_points8(const int32_t *g, int32_t *t)
     t[5] = 12 * g[2];
 }
 
+int ln_wino8_fits(const ln_wino8 *p, const uint8_t *w)
+{
+    for (uint32_t panel = 0; panel < p->O / LN_PANEL; panel++) {
+        const int8_t *stored = (const int8_t *)w + panel * p->stored + 8 * LN_PANEL;
+        int32_t sums[LN_PANEL] = {0}; /* of a channel's weights without their signs: times 128, what its sum can be */
+        for (uint32_t i = 0; i < 9 * p->C * LN_PANEL; i++) {
+            int32_t *sum = &sums[i / 4 % LN_PANEL];
+            *sum += stored[i] < 0 ? -stored[i] : stored[i];
+            if (*sum >= 1 << 18) return 0;
+        }
+    }
+    return 1;
+}
+
 void ln_wino8_prepare(const ln_wino8 *p, uint32_t pairs, const uint8_t *w, int16_t *weights)
 {
     const size_t step = ln_wino8_weights_step(p);

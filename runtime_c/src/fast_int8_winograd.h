@@ -14,7 +14,8 @@
  *
  * where B' x B is within 100 x 128, a 16-bit number; so are the weights, within 144 x 128, as the last row's 24 is 12, and 2 in
  * A. Sums wrap modulo 2^32. That is exact: 576 is 9 times 64, 9 has an inverse modulo 2^32, and 64 y modulo 2^32 is enough, as
- * |y| <= 9 C 128 128 < 2^25 for C <= LN_WINO8_CHANNELS.
+ * |y| <= 9 C 128 128 < 2^25 for C <= LN_WINO8_CHANNELS, and for more where 128 times the sum of a channel's weights, without
+ * their signs, is so small.
  *
  * Tiles go through in blocks: transform their inputs to scratch, multiply point by point, transform back, round, store. */
 

@@ -46,6 +46,9 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
 {
     va s[MOST_ROWS * 4];
 
+#ifdef PUTS_TILES
+    sums = NULL;
+#endif
 #if OUTS == 16
     pv of[4];
     if (sums == NULL) {
@@ -176,6 +179,15 @@ INLINE void larger16(int32_t *s, const int32_t *other)
     PUT(s, most);
 }
 
+/* The first `live` of 16 bytes. */
+INLINE void put_some(int8_t *y, const int8_t *kept, uint32_t live)
+{
+    uint32_t c = 0;
+    for (; c + 4 <= live; c += 4) __builtin_memcpy(y + c, kept + c, 4);
+    for (; c < live; c++) y[c] = kept[c];
+}
+
+#ifndef PUTS_TILES
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -200,10 +212,11 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
             put16(s, &first, p->q, y);
         } else {
             put16(s, &first, p->q, kept);
-            for (uint32_t j = 0; j < live; j++) y[j] = kept[j];
+            put_some(y, kept, live);
         }
     }
 }
+#endif
 
 /* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
@@ -224,6 +237,21 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
         return;
     }
+#ifdef PUTS_TILES
+    ln_product8 narrow = *p; /* whose rows go to `kept` first */
+    uint8_t put[8 * LN_PANEL] = {0};
+    int8_t kept[MOST_ROWS * LN_PANEL];
+    narrow.y_step = LN_PANEL;
+    narrow.bias = NULL;
+    __builtin_memcpy(put, p->bias ? (const uint8_t *)(p->bias + o) : stored, 4 * (size_t)width);
+    __builtin_memcpy(put + 4 * LN_PANEL, stored + 4 * (size_t)width, 4 * (size_t)width);
+    for (uint32_t m = 0, n; m < rows; m += n) {
+        n = rows_of(1, rows - m, p->pool ? 4 : 1);
+        TILE[0][n](t, at + m, weights, NULL, &narrow, put, kept);
+        for (uint32_t r = 0; r < (p->pool ? n / 4 : n); r++, y += p->y_step)
+            put_some(y, kept + r * LN_PANEL, live);
+    }
+#else
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
     int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
@@ -236,6 +264,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
     }
     put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
+#endif
 }
 
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,

@@ -20,31 +20,30 @@ static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair 
 #define DW_FIRST(first) DW_ZERO
 #endif
 
-INLINE void dw_put(const ln_depthwise8 *d, dw_sums s, const pv *first, int8_t *y, uint32_t live)
+INLINE void dw_put(ln_quantum q, dw_sums s, const pv *first, int8_t *y, uint32_t live)
 {
     int8_t kept[LN_PANEL];
 #ifdef PUTS_TILES
-    put_tile(&s, first, d->q, live == LN_PANEL ? y : kept, 0, 1, 1);
+    put_tile(&s, first, q, live == LN_PANEL ? y : kept, 0, 1, 1);
 #else
     int32_t sums[LN_PANEL];
     dw_store(sums, s);
-    put16(sums, first, d->q, live == LN_PANEL ? y : kept);
+    put16(sums, first, q, live == LN_PANEL ? y : kept);
 #endif
-    if (live == LN_PANEL) return;
-    uint32_t c = 0;
-    for (; c + 4 <= live; c += 4) __builtin_memcpy(y + c, kept + c, 4);
-    for (; c < live; c++) y[c] = kept[c];
+    if (live < LN_PANEL) put_some(y, kept, live);
 }
 
 static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y, uint32_t live)
 {
+    const ln_quantum q = d->q; /* y may lie over none of the two: what is made of them is made once */
+    const pv own = *first;
     for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
-        dw_sums s = DW_FIRST(first);
+        dw_sums s = DW_FIRST(&own);
         uint32_t t = 0;
         for (; t + 1 < d->taps; t += 2)
             s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), pixel(at + d->tap[t + 1])), w[t / 2]);
         if (t < d->taps) s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), DW_NONE), w[t / 2]);
-        dw_put(d, s, first, y, live);
+        dw_put(q, s, &own, y, live);
     }
 }
 
@@ -54,18 +53,20 @@ static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair 
                         uint32_t live)
 {
     const size_t down = d->tap[3], right = d->tap[1];
+    const ln_quantum q = d->q;
+    const pv own = *first;
 #define DW_COLUMN(p) dw_side_by_side(pixel(p), pixel((p) + down))
 #define DW_BELOW(p) dw_side_by_side(pixel((p) + 2 * down), pixel((p) + 2 * down + right))
     dw_pair column[2] = {DW_COLUMN(at), DW_COLUMN(at + right)}, below = DW_BELOW(at);
     for (uint32_t j = 0; j < d->Wo; j++, y += d->C) {
         at += right;
         const dw_pair next = DW_COLUMN(at + right), next_below = DW_BELOW(at);
-        dw_sums s = dw_dot(DW_FIRST(first), column[0], w[0]);
+        dw_sums s = dw_dot(DW_FIRST(&own), column[0], w[0]);
         s = dw_dot(s, column[1], w[1]);
         s = dw_dot(s, next, w[2]);
         s = dw_dot(s, below, w[3]);
         s = dw_dot(s, next_below, w[4]);
-        dw_put(d, s, first, y, live);
+        dw_put(q, s, &own, y, live);
         column[0] = column[1];
         column[1] = next;
         below = next_below;

@@ -159,6 +159,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
     const uint32_t shift = p->pool, Ho = (uint32_t)p->Ho >> shift, Wo = (uint32_t)p->Wo >> shift, side = 4 >> shift;
     const uint32_t i0 = tile / p->tiles_right * side, j0 = tile % p->tiles_right * side;
     const uint32_t rows = Ho - i0 < side ? Ho - i0 : side, columns = Wo - j0 < side ? Wo - j0 : side;
+    const ln_quantum quantum = p->q;
     int32_t sums[16][LN_PANEL];
 
     for (uint32_t q = panel; q < panel_end; q++) {
@@ -177,7 +178,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                 s[0] = most_of(s[0], s[1]);
                 s[1] = most_of(s[2], s[3]);
             }
-            put_tile(s, &first, p->q, y + ((size_t)(i0 + i) * Wo + j0) * p->O + q * LN_PANEL, p->O, (int)columns, 4);
+            put_tile(s, &first, quantum, y + ((size_t)(i0 + i) * Wo + j0) * p->O + q * LN_PANEL, p->O, (int)columns, 4);
         }
 #else
         for (uint32_t i = 0; i < rows; i++)
@@ -188,7 +189,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                     larger16(s[0], s[4]);
                     larger16(s[0], s[5]);
                 }
-                put16(s[0], &first, p->q, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
+                put16(s[0], &first, quantum, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
             }
 #endif
     }

@@ -34,13 +34,7 @@ typedef struct va {
 #define TILES8(T) T(1, 1) T(2, 1) T(4, 1) T(6, 1)
 #define ZERO ((va){{_mm256_setzero_si256(), _mm256_setzero_si256()}})
 #define PUTS_TILES
-#define FOLD(to, s, v) dw_store(to, *(s))
-
-INLINE void dw_store(int32_t *to, va s)
-{
-    _mm256_storeu_si256((__m256i *)(void *)to, s.part[0]);
-    _mm256_storeu_si256((__m256i *)(void *)(to + 8), s.part[1]);
-}
+#define FOLD(to, s, v) (void)(to)
 
 INLINE va sixteen_at(const void *p)
 {

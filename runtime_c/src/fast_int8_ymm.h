@@ -31,7 +31,7 @@ typedef struct va {
 #define OUTS 16
 #define VECTORS 1
 #define TILE_PANELS 1
-#define TILES8(T) T(1, 1) T(2, 1) T(4, 1) T(6, 1)
+#define TILES8(T) T(1, 1) T(4, 1) T(6, 1)
 #define ZERO ((va){{_mm256_setzero_si256(), _mm256_setzero_si256()}})
 #define PUTS_TILES
 #define FOLD(to, s, v) (void)(to)

@@ -10,53 +10,82 @@
 #pragma GCC target("avx2,tune=haswell")
 #endif
 
-#define OUTS 4 /* each in two parts */
 #define LIFTS 0
-#define WIDENS 1
+#define WIDENS 2
 typedef int16_t byte;
-#define VECTORS 2
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 2) T(2, 2) T(4, 2) T(6, 2)
-typedef __m256i va, vx;
-#define ZERO _mm256_setzero_si256()
-#define SPLAT4(p) _mm256_set1_epi64x(four_at(p))
-#define DOT(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))
-#define FOLD(to, s, v) \
-    do { \
-        for (int f = 0; f < (v); f += 2) \
-            _mm256_storeu_si256((__m256i *)(void *)((to) + f * 4), \
-                                _mm256_permute4x64_epi64(_mm256_hadd_epi32((s)[f], (s)[f + 1]), 0xD8)); \
-    } while (0)
+typedef __m256i vx;
+#define SPLAT4(p) _mm256_set1_epi32(two_at(p))
+#define DOT(s, w, x) dot(s, w, x)
 
-INLINE int64_t four_at(const int16_t *p)
+INLINE int32_t two_at(const int16_t *p)
 {
-    int64_t v;
+    int32_t v;
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
 
 #include "fast_int8_ymm.h"
 
-/* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
-typedef struct dw_pair {
-    __m256i part[2];
-} dw_pair;
+/* In C, GCC would begin with many products, whose sums then find no register. */
+#define ADD_PRODUCTS(s, w, x)                                                                            \
+    do {                                                                                                 \
+        __m256i product;                                                                                 \
+        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(s), "=&x"(product) : "x"(x), "x"(w)); \
+    } while (0)
+
+INLINE va dot(va s, const int16_t *w, __m256i x)
+{
+    ADD_PRODUCTS(s.part[0], eight_at(w), x);
+    ADD_PRODUCTS(s.part[1], eight_at(w + LN_PANEL), x);
+    return s;
+}
 
 INLINE __m128i pixel(const void *p)
 {
     return _mm_loadu_si128(p);
 }
 
+/* One row, whose weights are read once: as stored, of which there are half as many bytes. */
+static void one_row8(const ln_product8 *p, const uint8_t *w, const int16_t *x, int8_t *y, uint32_t panel, uint32_t panel_end)
+{
+    for (; panel < panel_end; panel++) {
+        const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL, width = (live + 3) & ~3u;
+        const uint8_t *at = w + panel * p->stored;
+        const pv put = put_load(at, at + 4 * (size_t)width);
+        __m256i s[4] = {_mm256_setzero_si256()}; /* of four channels, each in two parts */
+        int8_t kept[LN_PANEL];
+        UNROLL
+        for (int j = 1; j < 4; j++) s[j] = s[0];
+        at += 8 * (size_t)width;
+        for (size_t k = 0; k < p->n; k += 4, at += 4 * (size_t)width) {
+            int64_t four;
+            __builtin_memcpy(&four, x + k, sizeof four);
+            UNROLL
+            for (int j = 0; j < 4; j++) /* behind a narrow panel, of what follows it */
+                s[j] = _mm256_add_epi32(s[j], _mm256_madd_epi16(_mm256_set1_epi64x(four), _mm256_cvtepi8_epi16(pixel(at + 16 * j))));
+        }
+        const va whole = {{_mm256_permute4x64_epi64(_mm256_hadd_epi32(s[0], s[1]), 0xD8),
+                           _mm256_permute4x64_epi64(_mm256_hadd_epi32(s[2], s[3]), 0xD8)}};
+        const va sums = added(whole, put.bias);
+        put_tile(&sums, &put, p->q, kept, 0, 1, 1);
+        for (uint32_t j = 0; j < live; j++) y[o + j] = kept[j];
+    }
+}
+
+#define ONE_ROW8
+
+/* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
+typedef struct dw_pair {
+    __m256i part[2];
+} dw_pair;
+
 INLINE dw_pair dw_side_by_side(__m128i a, __m128i b)
 {
     return (dw_pair){{_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b))}};
 }
 
-typedef struct dw_sums {
-    __m256i part[2];
-} dw_sums;
-
-#define DW_ZERO ((dw_sums){{ZERO, ZERO}})
+typedef va dw_sums;
+#define DW_ZERO ZERO
 
 INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 {
@@ -65,19 +94,13 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
     return s;
 }
 
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    _mm256_storeu_si256((__m256i *)(void *)to, s.part[0]);
-    _mm256_storeu_si256((__m256i *)(void *)(to + 8), s.part[1]);
-}
-
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {
     const __m256i rest = _mm256_set1_epi32(c), z = _mm256_set1_epi32(q.z);
     const __m128i by = _mm_cvtsi32_si128((int)shift);
-    store_held(_mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[0], rest), by), z),
-               _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[1], rest), by), z), q, y);
+    for (int i = 0; i < 2; i++) s.part[i] = _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[i], rest), by), z);
+    store_held(s, q, y);
 }
 
 INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
@@ -104,19 +127,14 @@ INLINE dw_sums dw_times128(dw_sums s)
     return (dw_sums){{_mm256_slli_epi32(s.part[0], 7), _mm256_slli_epi32(s.part[1], 7)}};
 }
 
-INLINE int32_t two_at(const int16_t *p)
-{
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
 #define PRODUCTS 24
 #define WINO_PRODUCTS 24
 #define WIDE 16
 #define WIDE_LOAD(p) _mm256_cvtepi8_epi16(pixel(p))
 #define SUMS 8
 #define WINO_MOST 6
+#define WINO_SUMS __m256i
+#define WINO_ZERO _mm256_setzero_si256()
 #define WINO_TILES(T) T(2) T(4) T(6)
 #define PAIR(p) _mm256_set1_epi32(two_at(p))
 #define ADD_PAIRS(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))

@@ -20,22 +20,12 @@
 #pragma GCC target("avx2,avxvnni,tune=haswell")
 #endif
 
-#define OUTS 8
 #define LIFTS 1
 #define WIDENS 0
 typedef int8_t byte;
-#define VECTORS 2
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 2) T(2, 2) T(4, 2) T(6, 2)
-typedef __m256i va, vx;
-#define ZERO _mm256_setzero_si256()
+typedef __m256i vx;
 #define SPLAT4(p) _mm256_set1_epi32(word_at(p))
-#define DOT(s, w, x) DPBUSD(s, x, eight_at(w))
-#define FOLD(to, s, v)                                                                                  \
-    do {                                                                                                \
-        UNROLL                                                                                          \
-        for (int f = 0; f < (v); f++) _mm256_storeu_si256((__m256i *)(void *)((to) + f * 8), (s)[f]);   \
-    } while (0)
+#define DOT(s, w, x) ((va){{DPBUSD((s).part[0], x, eight_at(w)), DPBUSD((s).part[1], x, eight_at((w) + 32))}})
 
 #include "fast_int8_ymm.h"
 

@@ -7,12 +7,15 @@
  *     DOT(s,w,x)           s with the products of the OUTS x 4 weights at w and x added
  *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
- *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers
+ *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers; 2: and weights by two k,
+ *                          not by four, so that above each four is a two
  *     byte                 what x and weights are in memory: int8_t or int16_t
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
+ *     ONE_ROW8             there is one_row8, for a row whose weights are as they are stored
+ *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
  *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
  *     OWN_PRODUCT          the file that has the set's products: of the above it needs no more than va, byte and ZERO
@@ -28,6 +31,7 @@
 #ifndef OWN_PRODUCT
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
+    TOGETHER = WIDENS == 2 ? 2 : 4,
     MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
 };
 
@@ -46,6 +50,9 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
 {
     va s[MOST_ROWS * 4];
 
+#ifdef PUTS_TILES
+    sums = NULL;
+#endif
 #if OUTS == 16
     pv of[4];
     if (sums == NULL) {
@@ -75,7 +82,7 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             }
         }
 #endif
-        for (; k < end; k += 4, w += t->group) {
+        for (; k < end; k += TOGETHER, w += t->group) {
             UNROLL
             for (int m = 0; m < R; m++) {
                 const vx a = SPLAT4(x[m] + k);
@@ -97,11 +104,15 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
                                                most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
             }
         }
+#ifdef PUTS_TILES
+        put_tile(s, of, p->q, y, p->y_step, rows, R);
+#else
         UNROLL
         for (int m = 0; m < R; m++) {
             put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
             if (R % 4 == 0 && m + 1 == rows) return;
         }
+#endif
         return;
     }
 #endif
@@ -176,9 +187,18 @@ INLINE void larger16(int32_t *s, const int32_t *other)
 }
 #endif
 
+/* The first `live` of 16 bytes. */
+INLINE void put_some(int8_t *y, const int8_t *kept, uint32_t live)
+{
+    uint32_t c = 0;
+    for (; c + 4 <= live; c += 4) __builtin_memcpy(y + c, kept + c, 4);
+    for (; c < live; c++) y[c] = kept[c];
+}
+
 #ifdef OWN_PRODUCT
 #include OWN_PRODUCT
 #else
+#ifndef PUTS_TILES
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -203,10 +223,11 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
             put16(s, &first, p->q, y);
         } else {
             put16(s, &first, p->q, kept);
-            for (uint32_t j = 0; j < live; j++) y[j] = kept[j];
+            put_some(y, kept, live);
         }
     }
 }
+#endif
 
 /* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
@@ -218,7 +239,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
     const byte *weights = WIDENS || p->weights ? (const byte *)p->weights + panel * t->panel
                                                : (const byte *)stored + 8 * (size_t)width;
 
-    t->group = 4 * (size_t)width;
+    t->group = TOGETHER * (size_t)width;
     t->first = o;
     if (PANEL_VECTORS == 1 && live == LN_PANEL) {
         for (uint32_t m = 0, n; m < rows; m += n) {
@@ -227,6 +248,21 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
         return;
     }
+#ifdef PUTS_TILES
+    ln_product8 narrow = *p; /* whose rows go to `kept` first */
+    uint8_t put[8 * LN_PANEL] = {0};
+    int8_t kept[MOST_ROWS * LN_PANEL];
+    narrow.y_step = LN_PANEL;
+    narrow.bias = NULL;
+    __builtin_memcpy(put, p->bias ? (const uint8_t *)(p->bias + o) : stored, 4 * (size_t)width);
+    __builtin_memcpy(put + 4 * LN_PANEL, stored + 4 * (size_t)width, 4 * (size_t)width);
+    for (uint32_t m = 0, n; m < rows; m += n) {
+        n = rows_of(1, rows - m, p->pool ? 4 : 1);
+        TILE[0][n](t, at + m, weights, NULL, &narrow, put, kept);
+        for (uint32_t r = 0; r < (p->pool ? n / 4 : n); r++, y += p->y_step)
+            put_some(y, kept + r * LN_PANEL, live);
+    }
+#else
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
     int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
@@ -239,6 +275,7 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
     }
     put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
+#endif
 }
 
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
@@ -250,6 +287,12 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     const byte *at[MOST_ROWS];
     tile8 t = {span, span + spans, p->n, 0, 0, 0};
 
+#ifdef ONE_ROW8
+    if (p->weights == NULL) {
+        one_row8(p, w, x, y, panel, panel_end);
+        return;
+    }
+#endif
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
     for (uint32_t q = panel, wide; q < panel_end; q += wide) {

@@ -14,52 +14,65 @@ static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair 
     }
 }
 
-INLINE void dw_put(const ln_depthwise8 *d, dw_sums s, const pv *first, int8_t *y, uint32_t live)
+#ifdef PUTS_TILES
+#define DW_FIRST(first) (first)->bias
+#else
+#define DW_FIRST(first) DW_ZERO
+#endif
+
+INLINE void dw_put(ln_quantum q, dw_sums s, const pv *first, int8_t *y, uint32_t live)
 {
-    int32_t sums[LN_PANEL];
     int8_t kept[LN_PANEL];
+#ifdef PUTS_TILES
+    put_tile(&s, first, q, live == LN_PANEL ? y : kept, 0, 1, 1);
+#else
+    int32_t sums[LN_PANEL];
     dw_store(sums, s);
-    put16(sums, first, d->q, live == LN_PANEL ? y : kept);
-    if (live < LN_PANEL)
-        for (uint32_t c = 0; c < live; c++) y[c] = kept[c];
+    put16(sums, first, q, live == LN_PANEL ? y : kept);
+#endif
+    if (live < LN_PANEL) put_some(y, kept, live);
 }
 
 static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y, uint32_t live)
 {
+    const ln_quantum q = d->q; /* y may lie over none of the two: what is made of them is made once */
+    const pv own = *first;
     for (uint32_t j = 0; j < d->Wo; j++, at += d->step_j, y += d->C) {
-        dw_sums s = DW_ZERO;
+        dw_sums s = DW_FIRST(&own);
         uint32_t t = 0;
         for (; t + 1 < d->taps; t += 2)
             s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), pixel(at + d->tap[t + 1])), w[t / 2]);
         if (t < d->taps) s = dw_dot(s, dw_side_by_side(pixel(at + d->tap[t]), DW_NONE), w[t / 2]);
-        dw_put(d, s, first, y, live);
+        dw_put(q, s, &own, y, live);
     }
 }
 
-/* 3 x 3, stride 1: the pairs are of one column, the first and second tap, and the third and none; each pair of pixels is
- * made once for the three positions that see it. w: pairs of column 0, 1, 2. */
+/* 3 x 3, stride 1: the pairs are the first two taps of each column, then the third row's first two, and none and its third;
+ * each pair of pixels is made once for all positions that see it. */
 static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y,
                         uint32_t live)
 {
     const size_t down = d->tap[3], right = d->tap[1];
-#define DW_COLUMN(p)                                                             \
-    dw_side_by_side(pixel(p), pixel((p) + down)), dw_side_by_side(pixel((p) + 2 * down), DW_NONE)
-    dw_pair column[6] = {DW_COLUMN(at), DW_COLUMN(at + right)};
-    for (uint32_t j = 0; j < d->Wo; j++, at += right, y += d->C) {
-        const dw_pair next[2] = {DW_COLUMN(at + 2 * right)};
-        dw_sums s = dw_dot(DW_ZERO, column[0], w[0]);
+    const ln_quantum q = d->q;
+    const pv own = *first;
+#define DW_COLUMN(p) dw_side_by_side(pixel(p), pixel((p) + down))
+#define DW_BELOW(p) dw_side_by_side(pixel((p) + 2 * down), pixel((p) + 2 * down + right))
+    dw_pair column[2] = {DW_COLUMN(at), DW_COLUMN(at + right)}, below = DW_BELOW(at);
+    for (uint32_t j = 0; j < d->Wo; j++, y += d->C) {
+        at += right;
+        const dw_pair next = DW_COLUMN(at + right), next_below = DW_BELOW(at);
+        dw_sums s = dw_dot(DW_FIRST(&own), column[0], w[0]);
         s = dw_dot(s, column[1], w[1]);
-        s = dw_dot(s, column[2], w[2]);
-        s = dw_dot(s, column[3], w[3]);
-        s = dw_dot(s, next[0], w[4]);
-        s = dw_dot(s, next[1], w[5]);
-        dw_put(d, s, first, y, live);
-        column[0] = column[2];
-        column[1] = column[3];
-        column[2] = next[0];
-        column[3] = next[1];
+        s = dw_dot(s, next, w[2]);
+        s = dw_dot(s, below, w[3]);
+        s = dw_dot(s, next_below, w[4]);
+        dw_put(q, s, &own, y, live);
+        column[0] = column[1];
+        column[1] = next;
+        below = next_below;
     }
 #undef DW_COLUMN
+#undef DW_BELOW
 }
 
 SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
@@ -74,12 +87,10 @@ SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
         dw_pair pairs[LN_BYTE_TAPS / 2];
         wq += 8 * (size_t)width;
         if (by_columns) {
-            for (uint32_t v = 0; v < 3; v++) {
-                int8_t row_of[3][LN_PANEL] = {{0}};
-                for (uint32_t u = 0; u < 3; u++) __builtin_memcpy(row_of[u], wq + (3 * u + v) * (size_t)width, width);
-                pairs[2 * v] = dw_side_by_side(pixel(row_of[0]), pixel(row_of[1]));
-                pairs[2 * v + 1] = dw_side_by_side(pixel(row_of[2]), DW_NONE);
-            }
+            static const uint8_t tap[5][2] = {{0, 3}, {1, 4}, {2, 5}, {6, 7}, {9, 8}}; /* 9: none */
+            int8_t row_of[10][LN_PANEL] = {{0}};
+            for (uint32_t t = 0; t < 9; t++) __builtin_memcpy(row_of[t], wq + t * (size_t)width, width);
+            for (uint32_t i = 0; i < 5; i++) pairs[i] = dw_side_by_side(pixel(row_of[tap[i][0]]), pixel(row_of[tap[i][1]]));
         } else {
             dw_weights(wq, width, d->taps, pairs);
         }

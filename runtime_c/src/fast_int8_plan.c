@@ -81,7 +81,8 @@ static ln_quantum quantum_of(const ln_call *c)
 /* What the kernels need of the weights besides what is stored; spans are of `taken` numbers. */
 static void prepare_weights(ln_builder *b, ln_step *s, ln_int8_step *q, uint32_t taken)
 {
-    const size_t weights = ln_product8_weights(q->kernels, &q->product, taken);
+    const int as_stored = q->kernels->widens == 2 && s->rows == 1 && taken % 4 == 0 && q->product.n_u * q->product.n_v == 1;
+    const size_t weights = as_stored ? 0 : ln_product8_weights(q->kernels, &q->product, taken);
     const size_t biases = ln_product8_biases(q->kernels, &q->product);
     /* behind a narrow panel more is read than it has */
     uint8_t *to = weights ? ln_plan_take(b, (uint64_t)weights * s->groups + 8 * LN_PANEL) : NULL;
@@ -158,6 +159,7 @@ static void plan_wino(ln_builder *b, ln_step *s, ln_int8_step *q, const ln_windo
     const uint64_t cycles = wino_cycles(q->kernels, w), scratch = wino_scratch(b, w);
     if (b->choice == LN_CHOOSE ? cycles >= direct_cycles(s, q) : b->choice != LN_WINOGRAD_4) return;
     if (scratch > UINT32_MAX / 4) return; /* more than a run should ask for */
+    if (w->C > LN_WINO8_CHANNELS && !ln_wino8_fits(w, s->call.w)) return;
     q->framed = 0;
     s->cycles = cycles;
     s->scratch_bytes = scratch;
@@ -188,7 +190,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     p->O = O;
     p->n_u = (uint32_t)g.kh;
     p->n_v = joined ? 1 : (uint32_t)g.kw;
-    p->n = (taken + 3) & ~3u;
+    p->n = q->kernels->widens == 2 ? (taken + 1) & ~1u : (taken + 3) & ~3u;
     p->step_u = (size_t)g.dh * line;
     p->step_v = (size_t)g.dw * (size_t)g.C;
     p->step_i = (size_t)g.sh * line;
@@ -202,7 +204,8 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->group_x = C;
     s->group_y = O;
     s->group_w = (size_t)ln_panels_bytes(O, K, LN_I8);
-    if (q->kernels->wino && g.C <= LN_WINO8_CHANNELS && ln_plan_wino_suits(&g, O, a.groups)) plan_wino(b, s, q, &g);
+    const int small = (uint64_t)LN_WINO8_POINTS * sizeof(int16_t) * C * O <= LN_WINO8_BYTES && q->kernels->widens;
+    if (q->kernels->wino && (g.C <= LN_WINO8_CHANNELS || small) && ln_plan_wino_suits(&g, O, a.groups)) plan_wino(b, s, q, &g);
     if (s->run == ln_step_int8_wino) return;
     prepare_weights(b, s, q, taken);
     s->run = ln_step_int8_product;

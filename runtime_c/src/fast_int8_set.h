@@ -27,7 +27,8 @@ enum {
     LN_WINO8_POINTS = 36,    /* of a tile of Winograd's algorithm */
     LN_WINO8_BLOCK = 16,     /* tiles that are worked on together */
     LN_WINO8_CHUNK = 16,     /* channels of a tile that lie together, behind them those of the block's next tile */
-    LN_WINO8_CHANNELS = 224  /* most inputs: of more, sums might not be found again in 32 bits (fast_int8_winograd.h) */
+    LN_WINO8_CHANNELS = 224, /* most inputs: of more, sums might not be found again in 32 bits (fast_int8_winograd.h) */
+    LN_WINO8_BYTES = 1 << 23 /* most of such weights, where those show that more inputs are in order */
 };
 
 /* How a sum becomes a byte: clamp(z + requant(sum, multiplier), lo, hi). */
@@ -37,7 +38,8 @@ typedef struct ln_quantum {
 } ln_quantum;
 
 /* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
- * 4. Rows are the positions of a window over an image; a plain matrix is an image of one column. */
+ * 4, or of 2 where weights stand by twos. Rows are the positions of a window over an image; a plain matrix is an image of
+ * one column. */
 typedef struct ln_product8 {
     uint32_t O;            /* channels */
     uint32_t n_u, n_v, n;  /* spans */
@@ -49,7 +51,8 @@ typedef struct ln_product8 {
     size_t y_gap;          /* and besides, where Wo are stored; other than 0, as q.flip, only for sets with depthwise_lifts */
     size_t stored;         /* bytes of a stored panel of 16 */
     const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
-    const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones */
+    const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones, with
+                            * kernels that widen for one row in one span */
     ln_quantum q;
 } ln_product8;
 
@@ -66,7 +69,7 @@ typedef struct ln_depthwise8 {
 /* A 3 x 3 convolution of stride 1 by Winograd's algorithm F(4 x 4, 3 x 3). */
 typedef struct ln_wino8 {
     int32_t H, W, Ho, Wo, top, left, zero; /* zero: what is outside the image */
-    uint32_t C, O;           /* multiples of 16; C <= LN_WINO8_CHANNELS */
+    uint32_t C, O;           /* multiples of 16; C <= LN_WINO8_CHANNELS, or ln_wino8_fits */
     uint32_t tiles_down, tiles_right;
     uint32_t pool;           /* 1: the largest of each 2 x 2 outputs is stored */
     size_t stored;           /* bytes of a stored panel of 16 */
@@ -105,7 +108,7 @@ typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
     uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
-    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes */
+    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes. 2: and weights by two k */
     uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
     uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */
@@ -140,6 +143,9 @@ size_t ln_product8_weights(const ln_int8 *kernels, const ln_product8 *p, uint32_
 size_t ln_product8_biases(const ln_int8 *kernels, const ln_product8 *p);
 void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken, const uint8_t *w, void *weights,
                          int32_t *bias);
+
+/* Are the sums of p found again in 32 bits, whatever x is? w: the stored panels. */
+int ln_wino8_fits(const ln_wino8 *p, const uint8_t *w);
 
 /* Winograd's weights of p to `weights`, LN_WINO8_POINTS * ln_wino8_weights_step(p) numbers; w: the stored panels. */
 void ln_wino8_prepare(const ln_wino8 *p, uint32_t pairs, const uint8_t *w, int16_t *weights);

@@ -21,16 +21,16 @@ size_t ln_product8_biases(const ln_int8 *kernels, const ln_product8 *p)
 void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t taken, const uint8_t *w, void *weights,
                          int32_t *bias)
 {
-    const uint32_t spans = p->n_u * p->n_v, K = spans * taken;
+    const uint32_t spans = p->n_u * p->n_v, K = spans * taken, together = kernels->widens == 2 ? 2 : 4;
     int8_t *bytes = weights;
     int16_t *words = weights;
 
     for (uint32_t o = 0; o < p->O; o += LN_PANEL) {
         const uint32_t width = width_of(p, o);
         const int8_t *stored = (const int8_t *)w + 8 * (size_t)width; /* [group of four k][channel][four] */
-        for (uint32_t i = 0; weights && i < spans * p->n; i += 4)
+        for (uint32_t i = 0; weights && i < spans * p->n; i += together)
             for (uint32_t j = 0; j < width; j++)
-                for (uint32_t k = i % p->n; k < i % p->n + 4; k++) {
+                for (uint32_t k = i % p->n; k < i % p->n + together; k++) {
                     const uint32_t at = i / p->n * taken + k;
                     const int8_t v = k < taken ? stored[(size_t)(at / 4) * 4 * width + 4 * j + at % 4] : 0;
                     if (kernels->widens) *words++ = v;
@@ -56,6 +56,20 @@ static void weights_to_points8(const int32_t *g, int32_t *t)
     t[3] = g[0] + 4 * g[2] + 2 * middle;
     t[4] = g[0] + 4 * g[2] - 2 * middle;
     t[5] = 12 * g[2];
+}
+
+int ln_wino8_fits(const ln_wino8 *p, const uint8_t *w)
+{
+    for (uint32_t panel = 0; panel < p->O / LN_PANEL; panel++) {
+        const int8_t *stored = (const int8_t *)w + panel * p->stored + 8 * LN_PANEL;
+        int32_t sums[LN_PANEL] = {0}; /* of a channel's weights without their signs: times 128, what its sum can be */
+        for (uint32_t i = 0; i < 9 * p->C * LN_PANEL; i++) {
+            int32_t *sum = &sums[i / 4 % LN_PANEL];
+            *sum += stored[i] < 0 ? -stored[i] : stored[i];
+            if (*sum >= 1 << 18) return 0;
+        }
+    }
+    return 1;
 }
 
 void ln_wino8_prepare(const ln_wino8 *p, uint32_t pairs, const uint8_t *w, int16_t *weights)

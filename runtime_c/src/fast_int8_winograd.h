@@ -3,6 +3,7 @@
  *
  *     WIDE                 16-bit numbers of a vector; WIDE_LOAD(p): so many bytes as such
  *     SUMS                 32-bit sums of a vector
+ *     WINO_SUMS, WINO_ZERO a vector of sums, and of zeros, where va and ZERO are not
  *     WINO_TILES(T)        T(R): rows of the product's register tiles; WINO_MOST: of the largest
  *     ADD_PAIRS(s,w,x)     s with the products of two channels added: w has SUMS x 2 weights, x is PAIR(p), the two inputs at
  *                          p for every sum. Or else: STEP_CHANNELS, and step_sums as below
@@ -13,7 +14,8 @@
  *
  * where B' x B is within 100 x 128, a 16-bit number; so are the weights, within 144 x 128, as the last row's 24 is 12, and 2 in
  * A. Sums wrap modulo 2^32. That is exact: 576 is 9 times 64, 9 has an inverse modulo 2^32, and 64 y modulo 2^32 is enough, as
- * |y| <= 9 C 128 128 < 2^25 for C <= LN_WINO8_CHANNELS.
+ * |y| <= 9 C 128 128 < 2^25 for C <= LN_WINO8_CHANNELS, and for more where 128 times the sum of a channel's weights, without
+ * their signs, is so small.
  *
  * Tiles go through in blocks: transform their inputs to scratch, multiply point by point, transform back, round, store. */
 
@@ -58,12 +60,17 @@ static void inputs_to_points8(const int8_t *const *at, uint32_t C, int16_t *to, 
     }
 }
 
+#ifndef WINO_SUMS
+#define WINO_SUMS va
+#define WINO_ZERO ZERO
+#endif
+
 #ifdef ADD_PAIRS
 #define WINO_PAIRS 1
 #define STEP_CHANNELS 2
 
 /* R rows, CHUNK numbers apart: some channels' products are added to their sums. */
-INLINE void step_sums(va *s, const int16_t *w, const int16_t *x, const int R)
+INLINE void step_sums(WINO_SUMS *s, const int16_t *w, const int16_t *x, const int R)
 {
     UNROLL
     for (int m = 0; m < R; m++) {
@@ -83,9 +90,9 @@ INLINE void step_sums(va *s, const int16_t *w, const int16_t *x, const int R)
 /* Sums of R tiles, the first at x, and 16 channels, to `out`. */
 INLINE void wino_sums(const int16_t *x, const int16_t *w, uint32_t C, int32_t *out, size_t row, const int R)
 {
-    va s[WINO_MOST * PANEL_SUMS];
+    WINO_SUMS s[WINO_MOST * PANEL_SUMS];
     UNROLL
-    for (int i = 0; i < R * PANEL_SUMS; i++) s[i] = ZERO;
+    for (int i = 0; i < R * PANEL_SUMS; i++) s[i] = WINO_ZERO;
     for (; C; C -= CHUNK, x += BLOCK * CHUNK)
         for (int k = 0; k < CHUNK; k += STEP_CHANNELS, w += STEP_CHANNELS * LN_PANEL) step_sums(s, w, x + k, R);
     UNROLL
@@ -156,12 +163,28 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
     const uint32_t shift = p->pool, Ho = (uint32_t)p->Ho >> shift, Wo = (uint32_t)p->Wo >> shift, side = 4 >> shift;
     const uint32_t i0 = tile / p->tiles_right * side, j0 = tile % p->tiles_right * side;
     const uint32_t rows = Ho - i0 < side ? Ho - i0 : side, columns = Wo - j0 < side ? Wo - j0 : side;
+    const ln_quantum quantum = p->q;
     int32_t sums[16][LN_PANEL];
 
     for (uint32_t q = panel; q < panel_end; q++) {
         const uint8_t *stored = w + q * p->stored;
         const pv first = put_load(stored, stored + 4 * LN_PANEL);
         sums_from_points8(from + q * LN_PANEL, step, sums);
+#ifdef PUTS_TILES
+        for (uint32_t i = 0; i < rows; i++) {
+            int32_t(*from_row)[LN_PANEL] = sums + (i << shift) * 4;
+            va s[4];
+            UNROLL
+            for (int j = 0; j < 4; j++) s[j] = added(first.bias, sixteen_at(from_row[j]));
+            if (shift) {
+                UNROLL
+                for (int j = 0; j < 4; j++) s[j] = most_of(s[j], added(first.bias, sixteen_at(from_row[4 + j])));
+                s[0] = most_of(s[0], s[1]);
+                s[1] = most_of(s[2], s[3]);
+            }
+            put_tile(s, &first, quantum, y + ((size_t)(i0 + i) * Wo + j0) * p->O + q * LN_PANEL, p->O, (int)columns, 4);
+        }
+#else
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t j = 0; j < columns; j++) {
                 int32_t(*s)[LN_PANEL] = sums + (i << shift) * 4 + (j << shift);
@@ -170,8 +193,9 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                     larger16(s[0], s[4]);
                     larger16(s[0], s[5]);
                 }
-                put16(s[0], &first, p->q, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
+                put16(s[0], &first, quantum, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
             }
+#endif
     }
 }
 
@@ -179,11 +203,11 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
 static void find_inputs8(const ln_wino8 *p, uint32_t tile, const int8_t *x, const int8_t *border, const int8_t **at)
 {
     const int32_t i0 = (int32_t)(tile / p->tiles_right) * 4 - p->top, j0 = (int32_t)(tile % p->tiles_right) * 4 - p->left;
-    for (int32_t i = i0; i < i0 + 6; i++)
-        for (int32_t j = j0; j < j0 + 6; j++) {
-            const int inside = i >= 0 && i < p->H && j >= 0 && j < p->W;
-            *at++ = inside ? x + ((size_t)i * (size_t)p->W + (size_t)j) * p->C : border;
-        }
+    for (int32_t i = i0; i < i0 + 6; i++) {
+        const uint32_t inside = i >= 0 && i < p->H ? (uint32_t)p->W : 0;
+        const size_t line = (size_t)i * (size_t)p->W;
+        for (int32_t j = j0; j < j0 + 6; j++) *at++ = (uint32_t)j < inside ? x + (line + (size_t)j) * p->C : border;
+    }
 }
 
 SHARED void wino8(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void *scratch, uint32_t first,

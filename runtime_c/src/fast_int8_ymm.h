@@ -23,35 +23,86 @@ INLINE __m256i eight_at(const void *p)
     return _mm256_loadu_si256(p);
 }
 
-typedef struct pv { /* biases and multipliers of 16 channels */
-    __m256i bias[2], scale[2];
+/* A panel's sums: channels 0 to 7, and 8 to 15. */
+typedef struct va {
+    __m256i part[2];
+} va;
+
+#define OUTS 16
+#define VECTORS 1
+#define TILE_PANELS 1
+#define TILES8(T) T(1, 1) T(4, 1) T(6, 1)
+#define ZERO ((va){{_mm256_setzero_si256(), _mm256_setzero_si256()}})
+#define PUTS_TILES
+#define FOLD(to, s, v) (void)(to)
+
+INLINE va sixteen_at(const void *p)
+{
+    return (va){{eight_at(p), eight_at((const uint8_t *)p + 32)}};
+}
+
+INLINE va added(va a, va b)
+{
+    return (va){{_mm256_add_epi32(a.part[0], b.part[0]), _mm256_add_epi32(a.part[1], b.part[1])}};
+}
+
+INLINE va most_of(va a, va b)
+{
+    return (va){{_mm256_max_epi32(a.part[0], b.part[0]), _mm256_max_epi32(a.part[1], b.part[1])}};
+}
+
+typedef struct pv { /* biases and multipliers of a panel */
+    va bias, scale;
 } pv;
 
 INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 {
-    return (pv){{eight_at(bias), eight_at(bias + 32)}, {eight_at(scale), eight_at(scale + 32)}};
+    return (pv){sixteen_at(bias), sixteen_at(scale)};
 }
 
-INLINE __m256i requant(__m256i a, __m256i m)
+/* z + requant(a, m) */
+INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
 {
-    const __m256i half = _mm256_set1_epi64x(1 << 30);
+    const __m256i half = _mm256_set1_epi64x((int64_t)(2 * q.z + 1) * (1 << 30));
     const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(a, m), half);
     const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(m, 32)), half);
     return _mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xAA);
 }
 
-INLINE void store_held(__m256i a, __m256i b, ln_quantum q, int8_t *y)
+INLINE __m256i requant16(va s, const pv *p, ln_quantum q) /* in 16 bits, and in the order of _mm256_packs_epi32 */
 {
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
-    __m128i r = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    r = _mm_min_epi8(_mm_max_epi8(r, _mm_set1_epi8((int8_t)q.lo)), _mm_set1_epi8((int8_t)q.hi));
-    _mm_storeu_si128((__m128i *)(void *)y, r);
+    return _mm256_packs_epi32(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q));
+}
+
+/* Two rows of 16 numbers in that order: the first to the lower half. */
+INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
+{
+    const __m256i lo = _mm256_set1_epi8((int8_t)q.lo), hi = _mm256_set1_epi8((int8_t)q.hi);
+    const __m256i r = _mm256_min_epi8(_mm256_max_epi8(_mm256_packs_epi16(a, b), lo), hi);
+    return _mm256_permutevar8x32_epi32(r, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+INLINE void store_held(va s, ln_quantum q, int8_t *y)
+{
+    const __m256i words = _mm256_packs_epi32(s.part[0], s.part[1]);
+    _mm_storeu_si128((__m128i *)(void *)y, _mm256_castsi256_si128(held(words, words, q)));
+}
+
+/* The first `rows` of R rows of sums, which have their biases, to bytes. */
+INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows, const int R)
+{
+    UNROLL
+    for (int m = 0; m < R && m < rows; m += 2) {
+        const int two = m + 1 < R;
+        const __m256i a = requant16(s[m], p, q), b = two ? requant16(s[m + two], p, q) : a, r = held(a, b, q);
+        _mm_storeu_si128((__m128i *)(void *)(y + (size_t)m * step), _mm256_castsi256_si128(r));
+        if (two && m + 1 < rows) _mm_storeu_si128((__m128i *)(void *)(y + (size_t)(m + 1) * step), _mm256_extracti128_si256(r, 1));
+    }
 }
 
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
-    const __m256i z = _mm256_set1_epi32(q.z);
-    store_held(_mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s), p->bias[0]), p->scale[0]), z),
-               _mm256_add_epi32(requant(_mm256_add_epi32(eight_at(s + 8), p->bias[1]), p->scale[1]), z), q, y);
+    const va sums = added(sixteen_at(s), p->bias);
+    put_tile(&sums, p, q, y, 0, 1, 1);
 }

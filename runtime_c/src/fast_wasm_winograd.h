@@ -1,0 +1,132 @@
+/* The transforms of F(4 x 4, 3 x 3) where an address costs as much as a vector, and a constant several times that:
+ * engines of WebAssembly make it anew at each use. One constant is enough, 4; an address serves two vectors; and what
+ * a whole tile gives goes from registers to where it belongs. Part of fast_winograd.h, whose formulas these are. */
+
+#define KEEP(v) __asm__("" : "+r"(v)) /* in a register: not to be known as a constant */
+
+INLINE void six_to_points(vf four, const vf *d, vf *t) /* t = B' d */
+{
+    const vf a = NMADD(four, d[2], d[4]), b = NMADD(four, d[1], d[3]);
+    const vf c = d[4] - d[2], e = d[3] - d[1], e2 = e + e;
+    t[0] = MADD(four, d[0] - d[2], c);
+    t[1] = a + b;
+    t[2] = a - b;
+    t[3] = c + e2;
+    t[4] = c - e2;
+    t[5] = NMADD(four, e, d[5] - d[3]);
+}
+
+INLINE void four_from_points(vf four, const vf *d, vf *t) /* t = A' d */
+{
+    const vf s = d[1] + d[2], e = d[1] - d[2], p = d[3] + d[4], q = d[3] - d[4], q2 = q + q;
+    t[0] = d[0] + s + p;
+    t[1] = q2 + e;
+    t[2] = MADD(four, p, s);
+    t[3] = MADD(four, q2, e + d[5]);
+}
+
+static void inputs_to_points_4(const float *const *at, uint32_t C, float *to, size_t step)
+{
+    enum { N = 6, VECTORS = 2 };
+    vf four = SPLAT(4.0f);
+    KEEP(four);
+    for (uint32_t c = 0; c < C; c += VECTORS * LANES, to += VECTORS * LANES) {
+        float h[VECTORS * N * N * LANES], *line = h;
+        const float *const *pixel = at;
+        for (int j = 0; j < N; j++, line += LANES, pixel++) {
+            const float *from[N];
+            KEEP(line);
+            KEEP(pixel);
+            UNROLL
+            for (int i = 0; i < N; i++) from[i] = pixel[i * N] + c;
+            UNROLL
+            for (int v = 0; v < VECTORS; v++) {
+                vf d[N], t[N];
+                UNROLL
+                for (int i = 0; i < N; i++) d[i] = LOAD(from[i] + v * LANES);
+                six_to_points(four, d, t);
+                UNROLL
+                for (int i = 0; i < N; i++) STORE(line + (v * N + i) * N * LANES, t[i]);
+            }
+        }
+        float *put = to;
+        line = h;
+        for (int i = 0; i < N; i++, line += N * LANES) {
+            float *point[N];
+            KEEP(line);
+            UNROLL
+            for (int j = 0; j < N; j++, put += step) point[j] = put;
+            UNROLL
+            for (int v = 0; v < VECTORS; v++) {
+                vf d[N], t[N];
+                UNROLL
+                for (int j = 0; j < N; j++) d[j] = LOAD(line + (v * N * N + j) * LANES);
+                six_to_points(four, d, t);
+                UNROLL
+                for (int j = 0; j < N; j++) STORE(point[j] + v * LANES, t[j]);
+            }
+        }
+    }
+}
+
+/* A tile that is whole, of channels [first, end), to y, where its corner belongs; a line of outputs is y_line floats.
+ * The bias is added in point 1, which is in each output once. */
+static void put_whole_tile(const ln_wino *p, const float *from, size_t step, float *y, size_t y_line, const float *other,
+                           uint32_t first, uint32_t end)
+{
+    enum { N = 6, M = 4 };
+    const ln_finish *f = &p->finish;
+    const uint32_t O = p->O;
+    vf four = SPLAT(4.0f);
+    KEEP(four);
+    for (uint32_t o = first; o < end; o += LANES) {
+        float h[M * N * LANES], *line = h;
+        const vf bias = LOAD(p->bias + o), lo = SPLAT(f->lo), hi = SPLAT(f->hi);
+        const float *point = from + o;
+        for (int j = 0; j < N; j++, point += step, line += LANES) {
+            vf d[N], t[M];
+            KEEP(line);
+            UNROLL
+            for (int i = 0; i < N; i++) d[i] = LOAD(point + (size_t)(i * N) * step);
+            four_from_points(four, d, t);
+            UNROLL
+            for (int i = 0; i < M; i++) STORE(line + i * N * LANES, t[i]);
+        }
+        float *to = y + o;
+        const float *with = other ? other + o : NULL;
+        vf above[2] = {bias, bias};
+        line = h;
+        for (int i = 0; i < M; i++, to += y_line, line += N * LANES) {
+            vf d[N], t[M];
+            KEEP(line);
+            UNROLL
+            for (int j = 0; j < N; j++) d[j] = LOAD(line + j * LANES);
+            d[1] += bias;
+            four_from_points(four, d, t);
+            if (p->pool) {
+                t[0] = larger(t[0], t[1]);
+                t[1] = larger(t[2], t[3]);
+                if (i % 2 == 0) {
+                    above[0] = t[0];
+                    above[1] = t[1];
+                    to -= y_line;
+                    continue;
+                }
+                STORE(to, BELOW(hi, ABOVE(lo, larger(t[0], above[0]))));
+                STORE(to + O, BELOW(hi, ABOVE(lo, larger(t[1], above[1]))));
+                continue;
+            }
+            UNROLL
+            for (int j = 0; j < M; j++) t[j] = BELOW(hi, ABOVE(lo, t[j]));
+            if (other) {
+                const vf sum_lo = SPLAT(f->sum_lo), sum_hi = SPLAT(f->sum_hi);
+                UNROLL
+                for (int j = 0; j < M; j++) t[j] = BELOW(sum_hi, ABOVE(sum_lo, t[j] + LOAD(with + (size_t)j * O)));
+                with += y_line;
+            }
+            UNROLL
+            for (int j = 0; j < M; j++) STORE(to + (size_t)j * O, t[j]);
+        }
+    }
+}
+#undef KEEP

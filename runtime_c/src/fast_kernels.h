@@ -22,6 +22,7 @@
  *     HALF_PANELS          1: COLUMNS is half a panel, and one call makes both halves; 0 where not defined
  *     POOL_TILES           1: tiles of pooled rows have four rows, and pool them; 0 where not defined: put_rows does
  *     LARGER(a,b)          the larger, a NaN in either stays; where not defined, several instructions do it
+ *     IN_ORDER(v)          what comes before that makes v is not moved behind it; not defined where compilers schedule well
  *     OWN_TRANSFORMS       a file with the transforms of F(4 x 4, 3 x 3); where not defined, those of fast_winograd.h
  *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions; 2: and
  *                          such as make two lines at once

@@ -2,7 +2,7 @@
  * engines of WebAssembly make it anew at each use. One constant is enough, 4; an address serves two vectors; and what
  * a whole tile gives goes from registers to where it belongs. Part of fast_winograd.h, whose formulas these are. */
 
-#define KEEP(v) __asm__("" : "+r"(v)) /* in a register: not to be known as a constant */
+#define KEEP(v) __asm__("" : "+r"(v)) /* a constant is not known as one, an address stays the one that offsets begin at */
 
 INLINE void six_to_points(vf four, const vf *d, vf *t) /* t = B' d */
 {
@@ -69,63 +69,63 @@ static void inputs_to_points_4(const float *const *at, uint32_t C, float *to, si
     }
 }
 
-/* A tile that is whole, of channels [first, end), to y, where its corner belongs; a line of outputs is y_line floats.
- * The bias is added in point 1, which is in each output once. */
-static void put_whole_tile(const ln_wino *p, const float *from, size_t step, float *y, size_t y_line, const float *other,
-                           uint32_t first, uint32_t end)
+/* Channels of a tile, biased, clamped, of each 2 x 2 the largest where `pool` is 1, or the sum with `other`, NULL: with
+ * nothing, to a line of outputs each `line` floats, and of an output each `column`. The bias is added in point 1, which
+ * is in each output once. */
+static void outputs_from_points_4(const ln_finish *f, const float *from, size_t step, const float *bias, uint32_t channels,
+                                  uint32_t pool, const float *other, float *to, size_t line, size_t column)
 {
     enum { N = 6, M = 4 };
-    const ln_finish *f = &p->finish;
-    const uint32_t O = p->O;
     vf four = SPLAT(4.0f);
     KEEP(four);
-    for (uint32_t o = first; o < end; o += LANES) {
-        float h[M * N * LANES], *line = h;
-        const vf bias = LOAD(p->bias + o), lo = SPLAT(f->lo), hi = SPLAT(f->hi);
+    for (uint32_t o = 0; o < channels; o += LANES) {
+        float h[M * N * LANES], *at = h;
+        const vf b = LOAD(bias + o), lo = SPLAT(f->lo), hi = SPLAT(f->hi);
         const float *point = from + o;
-        for (int j = 0; j < N; j++, point += step, line += LANES) {
+        for (int j = 0; j < N; j++, point += step, at += LANES) {
             vf d[N], t[M];
-            KEEP(line);
+            KEEP(at);
             UNROLL
             for (int i = 0; i < N; i++) d[i] = LOAD(point + (size_t)(i * N) * step);
             four_from_points(four, d, t);
             UNROLL
-            for (int i = 0; i < M; i++) STORE(line + i * N * LANES, t[i]);
+            for (int i = 0; i < M; i++) STORE(at + i * N * LANES, t[i]);
         }
-        float *to = y + o;
-        const float *with = other ? other + o : NULL;
-        vf above[2] = {bias, bias};
-        line = h;
-        for (int i = 0; i < M; i++, to += y_line, line += N * LANES) {
+        vf above[2] = {b, b};
+        size_t put = o;
+        at = h;
+        for (int i = 0; i < M; i++, at += N * LANES) {
             vf d[N], t[M];
-            KEEP(line);
+            KEEP(at);
             UNROLL
-            for (int j = 0; j < N; j++) d[j] = LOAD(line + j * LANES);
-            d[1] += bias;
+            for (int j = 0; j < N; j++) d[j] = LOAD(at + j * LANES);
+            d[1] += b;
             four_from_points(four, d, t);
-            if (p->pool) {
+            if (pool) {
                 t[0] = larger(t[0], t[1]);
                 t[1] = larger(t[2], t[3]);
                 if (i % 2 == 0) {
                     above[0] = t[0];
                     above[1] = t[1];
-                    to -= y_line;
                     continue;
                 }
-                STORE(to, BELOW(hi, ABOVE(lo, larger(t[0], above[0]))));
-                STORE(to + O, BELOW(hi, ABOVE(lo, larger(t[1], above[1]))));
+                STORE(to + put, BELOW(hi, ABOVE(lo, larger(t[0], above[0]))));
+                STORE(to + put + column, BELOW(hi, ABOVE(lo, larger(t[1], above[1]))));
+                put += line;
                 continue;
             }
             UNROLL
             for (int j = 0; j < M; j++) t[j] = BELOW(hi, ABOVE(lo, t[j]));
             if (other) {
                 const vf sum_lo = SPLAT(f->sum_lo), sum_hi = SPLAT(f->sum_hi);
+                const float *with = other + put;
                 UNROLL
-                for (int j = 0; j < M; j++) t[j] = BELOW(sum_hi, ABOVE(sum_lo, t[j] + LOAD(with + (size_t)j * O)));
-                with += y_line;
+                for (int j = 0; j < M; j++, with += column) t[j] = BELOW(sum_hi, ABOVE(sum_lo, t[j] + LOAD(with)));
             }
+            float *y = to + put;
             UNROLL
-            for (int j = 0; j < M; j++) STORE(to + (size_t)j * O, t[j]);
+            for (int j = 0; j < M; j++, y += column) STORE(y, t[j]);
+            put += line;
         }
     }
 }

@@ -120,17 +120,22 @@ static void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const size_t corner = ((size_t)i0 * Wo + j0) * p->O;
 
 #ifdef OWN_TRANSFORMS
-    if (m == 4 && rows == most && columns == most && p->finish.act == LN_ACT_NONE && !p->finish.slopes
-        && !(shift && p->finish.other)) {
-        const float *other = p->finish.other ? p->finish.other + corner : NULL;
-        put_whole_tile(p, from, step, y + corner, (size_t)Wo * p->O, other, first, end);
+    const int whole = rows == most && columns == most && !(shift && p->finish.other);
+    if (m == 4 && whole && p->finish.act == LN_ACT_NONE && !p->finish.slopes) {
+        const float *other = p->finish.other ? p->finish.other + corner + first : NULL;
+        outputs_from_points_4(&p->finish, from + first, step, p->bias + first, end - first, shift, other, y + corner + first,
+                              (size_t)Wo * p->O, p->O);
         return;
     }
 #endif
     for (uint32_t o = first; o < end; o += LANES) {
         float r[16 * LANES];
         if (m == 2) outputs_from_points(2, from + o, step, LOAD(p->bias + o), lo, hi, r);
+#ifdef OWN_TRANSFORMS
+        else outputs_from_points_4(&p->finish, from + o, step, p->bias + o, LANES, 0, NULL, r, 4 * LANES, LANES);
+#else
         else outputs_from_points(4, from + o, step, LOAD(p->bias + o), lo, hi, r);
+#endif
         activate(p->finish.act, p->finish.alpha, r, (size_t)(m * m) * LANES);
         if (p->finish.slopes) prelu_rows(p->finish.slopes + o, r, LANES, (size_t)(m * m), LANES);
         for (uint32_t i = 0; i < rows; i++)

@@ -67,7 +67,7 @@ def test_vector_kernels_agree_with_the_portable_core_for_every_number_of_rows_an
 
 
 def test_a_pool_of_four_with_a_nan_gives_nan_wherever_it_is(tmp_path):
-    """The pool of a convolution ends in the registers of its tile; the driver compares with the operators one by one."""
+    """The pool of a convolution is made in registers; the driver compares with the operators one by one."""
     todo = []
     for place in range(4):
         for activation in ("none", "relu", "relu6"):

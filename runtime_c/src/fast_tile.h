@@ -20,7 +20,8 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
     const size_t to_panel = t->down ? 0 : (size_t)panels * t->panel, to_column = t->down ? 0 : (size_t)panels * LN_PANEL;
     const size_t half = HALF_PANELS && t->halves ? V * LANES : 0; /* tiles with an odd number left end a panel */
     const size_t to_y = t->down ? (size_t)R * y_step : half ? half : to_column;
-    for (size_t below = 0; times; y += to_y, below += t->down, times--, panel += half && times % 2 ? half : to_panel - half) {
+    for (size_t below = 0; times;
+         times--, panel += half && times % 2 ? half : to_panel - half, y += to_y, below += t->down) {
         const WEIGHT *w = panel;
         vf s[LN_MOST_ROWS * 4];
 

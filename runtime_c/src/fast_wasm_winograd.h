@@ -1,8 +1,9 @@
-/* The transforms of F(4 x 4, 3 x 3) where an address costs as much as a vector, and a constant several times that:
- * engines of WebAssembly make it anew at each use. One constant is enough, 4; an address serves two vectors; and what
- * a whole tile gives goes from registers to where it belongs. Part of fast_winograd.h, whose formulas these are. */
+/* The transforms of F(4 x 4, 3 x 3) for engines of WebAssembly, which make a constant anew at each use and an address by
+ * an instruction of its own where it is no constant offset from another: one constant is enough, 4, an address serves
+ * two vectors, and a tile goes from registers to where it belongs. Part of fast_winograd.h, which has the formulas. */
 
-#define KEEP(v) __asm__("" : "+r"(v)) /* a constant is not known as one, an address stays the one that offsets begin at */
+/* A constant that is not known as one; an address that offsets begin at. */
+#define KEEP(v) __asm__("" : "+r"(v))
 
 INLINE void six_to_points(vf four, const vf *d, vf *t) /* t = B' d */
 {
@@ -72,8 +73,9 @@ static void inputs_to_points_4(const float *const *at, uint32_t C, float *to, si
 /* Channels of a tile, biased, clamped, of each 2 x 2 the largest where `pool` is 1, or the sum with `other`, NULL: with
  * nothing, to a line of outputs each `line` floats, and of an output each `column`. The bias is added in point 1, which
  * is in each output once. */
-static void outputs_from_points_4(const ln_finish *f, const float *from, size_t step, const float *bias, uint32_t channels,
-                                  uint32_t pool, const float *other, float *to, size_t line, size_t column)
+static void outputs_from_points_4(const ln_finish *f, const float *from, size_t step, const float *bias,
+                                  uint32_t channels, uint32_t pool, const float *other, float *to, size_t line,
+                                  size_t column)
 {
     enum { N = 6, M = 4 };
     vf four = SPLAT(4.0f);

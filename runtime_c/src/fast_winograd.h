@@ -123,7 +123,8 @@ static void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const int whole = rows == most && columns == most && !(shift && p->finish.other);
     if (m == 4 && whole && p->finish.act == LN_ACT_NONE && !p->finish.slopes) {
         const float *other = p->finish.other ? p->finish.other + corner + first : NULL;
-        outputs_from_points_4(&p->finish, from + first, step, p->bias + first, end - first, shift, other, y + corner + first,
+        float *to = y + corner + first;
+        outputs_from_points_4(&p->finish, from + first, step, p->bias + first, end - first, shift, other, to,
                               (size_t)Wo * p->O, p->O);
         return;
     }

@@ -22,7 +22,7 @@
  *     HALF_PANELS          1: COLUMNS is half a panel, and one call makes both halves; 0 where not defined
  *     POOL_TILES           1: tiles of pooled rows have four rows, and pool them; 0 where not defined: put_rows does
  *     LARGER(a,b)          the larger, a NaN in either stays; where not defined, several instructions do it
- *     IN_ORDER(v)          what comes before that makes v is not moved behind it; not defined where compilers schedule well
+ *     IN_ORDER(v)          v is made before what comes next is read; nothing where not defined
  *     OWN_TRANSFORMS       a file with the transforms of F(4 x 4, 3 x 3); where not defined, those of fast_winograd.h
  *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions; 2: and
  *                          such as make two lines at once
@@ -75,6 +75,9 @@ typedef struct tile { /* what a register tile is told */
 #else
 #define FETCHES 0
 #define FETCH(p) (void)(p)
+#endif
+#ifndef IN_ORDER
+#define IN_ORDER(v) (void)(v)
 #endif
 #ifndef HALF_PANELS
 #define HALF_PANELS 0

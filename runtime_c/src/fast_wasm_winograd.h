@@ -2,7 +2,7 @@
  * an instruction of its own where it is no constant offset from another: one constant is enough, 4, an address serves
  * two vectors, and a tile goes from registers to where it belongs. Part of fast_winograd.h, which has the formulas. */
 
-/* A constant that is not known as one; an address that offsets begin at. */
+/* A constant that is not known as one; an address that offsets begin at. No vector: clang 19 has no place for it. */
 #define KEEP(v) __asm__("" : "+r"(v))
 
 INLINE void six_to_points(vf four, const vf *d, vf *t) /* t = B' d */
@@ -29,8 +29,9 @@ INLINE void four_from_points(vf four, const vf *d, vf *t) /* t = A' d */
 static void inputs_to_points_4(const float *const *at, uint32_t C, float *to, size_t step)
 {
     enum { N = 6, VECTORS = 2 };
-    vf four = SPLAT(4.0f);
-    KEEP(four);
+    float number = 4.0f;
+    KEEP(number);
+    const vf four = SPLAT(number);
     for (uint32_t c = 0; c < C; c += VECTORS * LANES, to += VECTORS * LANES) {
         float h[VECTORS * N * N * LANES], *line = h;
         const float *const *pixel = at;
@@ -78,8 +79,9 @@ static void outputs_from_points_4(const ln_finish *f, const float *from, size_t 
                                   size_t column)
 {
     enum { N = 6, M = 4 };
-    vf four = SPLAT(4.0f);
-    KEEP(four);
+    float number = 4.0f;
+    KEEP(number);
+    const vf four = SPLAT(number);
     for (uint32_t o = 0; o < channels; o += LANES) {
         float h[M * N * LANES], *at = h;
         const vf b = LOAD(bias + o), lo = SPLAT(f->lo), hi = SPLAT(f->hi);

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from c_jobs import MACHINES, NAMES, Job, run
 from closeness import assert_close
+from joined_nets import Net
 from test_c_ops import jobs
 from test_fast import DIRECT, WINOGRAD_2, WINOGRAD_4, pooled, products
 
@@ -63,3 +64,20 @@ def test_vector_kernels_agree_with_the_portable_core_for_every_number_of_rows_an
     for want, got, j in zip(slow, fast, todo, strict=True):
         assert_close(got.y, want.y, 2e-5, 2e-5)
         assert_close(got.y.reshape(j.want.shape), j.want, 2e-5, 2e-5)
+
+
+def test_a_pool_of_four_with_a_nan_gives_nan_wherever_it_is(tmp_path):
+    """The pool of a convolution is made in registers; the driver compares with the operators one by one."""
+    todo = []
+    for place in range(4):
+        for activation in ("none", "relu", "relu6"):
+            net = Net((4, 6, 3), place)
+            net.add("conv2d", out_channels=20, kernel_size=1, activation=activation)
+            net.add("maxpool2d", kernel_size=2)
+            x = net.rng.standard_normal(net.shapes[0]).astype(np.float32)
+            x[2 + place // 2, place % 2, 1] = np.nan
+            todo.append(net.job(f"{activation}, NaN at {place}", x))
+    for got, j in zip(run("wasm", todo, tmp_path, fast=(KERNELS, DIRECT)), todo, strict=True):
+        assert np.isnan(j.want[1, 0]).all(), j.what
+        assert np.isfinite(j.want[0]).all()
+        np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-5, atol=1e-5, err_msg=j.what)

@@ -64,6 +64,8 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
                 for (int u = 0; u < 2 + L; u++) {
                     const vf *const taps[2] = {u < 3 ? tap + 3 * u : NULL, u > 0 ? tap + 3 * (u - 1) : NULL};
                     three_taps(t->line[u] + from, taps, s, R, SW ? SW : 1, L);
+                    UNROLL
+                    for (int m = 0; m < L * R; m++) IN_ORDER(s[m]); /* then the next line is read: not all fit the registers */
                 }
             } else {
                 const float *next_tap = w + LN_PANEL;

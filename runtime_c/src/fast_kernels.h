@@ -19,6 +19,11 @@
  *     UNROLL_LONG, HEAVY   where a byte of code counts: nothing before loops over more vectors than there are
  *                          registers, and `static` before long functions, which elsewhere are unrolled and inlined
  *     FINISHING            1: the tile of COLUMNS does prelu and the sum with another tensor; 0: put_rows does
+ *     HALF_PANELS          1: COLUMNS is half a panel, and one call makes both halves; 0 where not defined
+ *     POOL_TILES           1: tiles of pooled rows have four rows, and pool them; 0 where not defined: put_rows does
+ *     LARGER(a,b)          the larger, a NaN in either stays; where not defined, several instructions do it
+ *     IN_ORDER(v)          v is made before what comes next is read; nothing where not defined
+ *     OWN_TRANSFORMS       a file with the transforms of F(4 x 4, 3 x 3); where not defined, those of fast_winograd.h
  *     WINDOW_TILES         1: depthwise windows of 3 x 3 have tiles in which a pixel is read once for all positions; 2: and
  *                          such as make two lines at once
  *
@@ -61,6 +66,8 @@ typedef struct tile { /* what a register tile is told */
     float lo, hi;
     const float *slopes, *other; /* for the first column: as ln_finish has them; only where FINISHING says so */
     float sum_lo, sum_hi;
+    uint32_t halves; /* 1: two tiles make a panel, and both are counted; only where HALF_PANELS says so */
+    uint32_t pool;   /* 1: of the four rows the largest is stored; only where POOL_TILES says so */
 } tile;
 
 #ifdef FETCH
@@ -68,6 +75,15 @@ typedef struct tile { /* what a register tile is told */
 #else
 #define FETCHES 0
 #define FETCH(p) (void)(p)
+#endif
+#ifndef IN_ORDER
+#define IN_ORDER(v) (void)(v)
+#endif
+#ifndef HALF_PANELS
+#define HALF_PANELS 0
+#endif
+#ifndef POOL_TILES
+#define POOL_TILES 0
 #endif
 #ifndef PAIR_ROWS
 #define PAIR_ROWS ROWS

@@ -24,7 +24,11 @@ INLINE vf with_sign(vf x, vf sign)
 
 INLINE vf larger(vf a, vf b) /* where either is NaN: NaN */
 {
+#ifdef LARGER
+    return LARGER(a, b);
+#else
     return either((b > a) | (b != b), b, a);
+#endif
 }
 
 INLINE vf load_some(const float *x, size_t n) /* the first n, at most LANES; the rest zero */

@@ -67,7 +67,7 @@ INLINE int stored_as_is(const ln_product *p, uint32_t live)
     const ln_finish *f = &p->finish;
     const uint32_t whole = f->slopes || f->other ? COLUMNS * LANES : LANES;
     if (!FINISHING && whole > LANES) return 0;
-    return !p->pool && live % whole == 0 && f->act == LN_ACT_NONE;
+    return (POOL_TILES || !p->pool) && live % whole == 0 && f->act == LN_ACT_NONE;
 }
 
 /* The most rows of a tile that makes so many channels. */
@@ -98,7 +98,11 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
     for (uint32_t j = 0; j < end;) {
         const int wide = end - j > (COLUMNS - 1) * LANES && rows <= ROWS;
         const int pair = COLUMNS > 2 && !wide && end - j > LANES && rows <= PAIR_ROWS;
-        const uint32_t times = t->down ? strips : wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
+        const int halves = HALF_PANELS && wide && end == LN_PANEL && t->down == 0;
+        const uint32_t each = wide ? (panels + TILE_PANELS - 1) / TILE_PANELS : panels;
+        const uint32_t times = t->down ? strips : halves ? 2 * each : each;
+        if (HALF_PANELS) t->halves = (uint32_t)halves;
+        if (POOL_TILES) t->pool = plain ? p->pool : 0;
         if (FINISHING) {
             t->slopes = plain && p->finish.slopes ? p->finish.slopes + o + j : NULL;
             t->other = plain && p->finish.other ? p->finish.other + to + j : NULL;
@@ -113,7 +117,7 @@ static void one_tile(const ln_product *p, tile *t, const float *const *at, const
             const float *single = (const float *)(const void *)w + j;
             (wide ? WIDE_f32 : pair ? PAIR_f32 : NARROW_f32)[rows - 1](t, at, single, out + j, step, times);
         }
-        j += wide ? COLUMNS * LANES : pair ? 2 * LANES : LANES;
+        j += halves ? LN_PANEL : wide ? COLUMNS * LANES : pair ? 2 * LANES : LANES;
     }
     if (!plain) put_rows(p, kept, step, rows, y, to, o, live);
 }
@@ -166,7 +170,7 @@ static tile tile_of(const ln_product *p, size_t *span)
     const uint32_t spans = p->n_u * p->n_v;
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     return (tile){span, span + spans, p->n, LN_PANEL, panel, 0, 1, clamps(&p->finish), p->finish.lo,
-                  p->finish.hi, NULL, NULL, p->finish.sum_lo, p->finish.sum_hi};
+                  p->finish.hi, NULL, NULL, p->finish.sum_lo, p->finish.sum_hi, 0, 0};
 }
 
 /* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones, and where

@@ -18,8 +18,10 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
     const int finishing = FINISHING && V == COLUMNS;
     const float *slopes = finishing ? t->slopes : NULL, *other = finishing ? t->other : NULL;
     const size_t to_panel = t->down ? 0 : (size_t)panels * t->panel, to_column = t->down ? 0 : (size_t)panels * LN_PANEL;
-    const size_t to_y = t->down ? (size_t)R * y_step : to_column;
-    for (size_t below = 0; times; times--, panel += to_panel, y += to_y, below += t->down) {
+    const size_t half = HALF_PANELS && t->halves ? V * LANES : 0; /* tiles with an odd number left end a panel */
+    const size_t to_y = t->down ? (size_t)R * y_step : half ? half : to_column;
+    for (size_t below = 0; times;
+         times--, panel += half && times % 2 ? half : to_panel - half, y += to_y, below += t->down) {
         const WEIGHT *w = panel;
         vf s[LN_MOST_ROWS * 4];
 
@@ -99,6 +101,16 @@ INLINE void NAMED(tile)(const tile *t, const float *const *x, const WEIGHT *pane
             }
         }
 
+#if POOL_TILES
+        if (R == 4 && t->pool) {
+            UNROLL
+            for (int j = 0; j < V; j++) {
+                const vf v = larger(larger(s[j], s[V + j]), larger(s[2 * V + j], s[3 * V + j]));
+                STORE(y + j * LANES, BELOW(SPLAT(t->hi), ABOVE(SPLAT(t->lo), v)));
+            }
+            continue;
+        }
+#endif
         if (t->clamped & CLAMP_LOW) {
             const vf lo = SPLAT(t->lo);
             UNROLL

@@ -104,6 +104,10 @@ INLINE void outputs_from_points(const int m, const float *from, size_t step, vf 
     }
 }
 
+#ifdef OWN_TRANSFORMS
+#include OWN_TRANSFORMS
+#endif
+
 static void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const float *from, size_t step, float *y,
                         uint32_t first, uint32_t end)
 {
@@ -115,10 +119,24 @@ static void put_outputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const vf sum_lo = SPLAT(p->finish.sum_lo), sum_hi = SPLAT(p->finish.sum_hi);
     const size_t corner = ((size_t)i0 * Wo + j0) * p->O;
 
+#ifdef OWN_TRANSFORMS
+    const int whole = rows == most && columns == most && !(shift && p->finish.other);
+    if (m == 4 && whole && p->finish.act == LN_ACT_NONE && !p->finish.slopes) {
+        const float *other = p->finish.other ? p->finish.other + corner + first : NULL;
+        float *to = y + corner + first;
+        outputs_from_points_4(&p->finish, from + first, step, p->bias + first, end - first, shift, other, to,
+                              (size_t)Wo * p->O, p->O);
+        return;
+    }
+#endif
     for (uint32_t o = first; o < end; o += LANES) {
         float r[16 * LANES];
         if (m == 2) outputs_from_points(2, from + o, step, LOAD(p->bias + o), lo, hi, r);
+#ifdef OWN_TRANSFORMS
+        else outputs_from_points_4(&p->finish, from + o, step, p->bias + o, LANES, 0, NULL, r, 4 * LANES, LANES);
+#else
         else outputs_from_points(4, from + o, step, LOAD(p->bias + o), lo, hi, r);
+#endif
         activate(p->finish.act, p->finish.alpha, r, (size_t)(m * m) * LANES);
         if (p->finish.slopes) prelu_rows(p->finish.slopes + o, r, LANES, (size_t)(m * m), LANES);
         for (uint32_t i = 0; i < rows; i++)
@@ -142,12 +160,14 @@ static void find_inputs(const ln_wino *p, const int m, uint32_t tile_at, const f
     const int n = m + 2;
     const int32_t i0 = (int32_t)(tile_at / p->tiles_right) * m - p->top;
     const int32_t j0 = (int32_t)(tile_at % p->tiles_right) * m - p->left;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const int32_t a = i0 + i;
+        const float *line = a >= 0 && a < p->H ? x + (size_t)a * (size_t)p->W * p->C : NULL;
         for (int j = 0; j < n; j++) {
-            const int32_t a = i0 + i, b = j0 + j;
-            const int inside = a >= 0 && a < p->H && b >= 0 && b < p->W;
-            at[i * n + j] = inside ? x + ((size_t)a * (size_t)p->W + (size_t)b) * p->C : zeros;
+            const int32_t b = j0 + j;
+            at[i * n + j] = line && b >= 0 && b < p->W ? line + (size_t)b * p->C : zeros;
         }
+    }
 }
 
 static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uint32_t first, uint32_t end,
@@ -160,7 +180,7 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
     const uint32_t most = TILE_PANELS > 1 ? NARROW_ROWS : ROWS; /* panels by themselves: weights are read once */
     const size_t span[1] = {0};
     const tile t = {span, span + 1, p->C, LN_PANEL, (size_t)p->C * LN_PANEL, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,
-                    0.0f, 0.0f};
+                    0.0f, 0.0f, HALF_PANELS, 0};
     float *zeros = scratch, *in = scratch + p->C;
     for (uint32_t c = 0; c < p->C; c++) zeros[c] = 0.0f;
 
@@ -174,20 +194,31 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
         for (uint32_t i = 0; i < count; i++) {
             find_inputs(p, m, first + i, x, zeros, at);
             if (m == 2) inputs_to_points(2, at, p->C, in + i * in_row, in_step);
+#ifdef OWN_TRANSFORMS
+            else inputs_to_points_4(at, p->C, in + i * in_row, in_step);
+#else
             else inputs_to_points(4, at, p->C, in + i * in_row, in_step);
+#endif
         }
-        for (uint32_t point = 0; point < points; point++)
-            for (uint32_t i = 0, n; i < count; i += n) {
-                const uint32_t tiles = (count - i + most - 1) / most;
-                n = (count - i + tiles - 1) / tiles;
-                for (uint32_t k = 0; k < n; k++) at[k] = in + point * in_step + (i + k) * in_row;
-                const float *w = p->weights + point * weights_step + (size_t)panel * p->C * LN_PANEL;
-                float *to = out + point * out_step + i * out_row + panel * LN_PANEL;
+        uint32_t rows[LN_WINO_BLOCK], groups = 0; /* of each register tile: nearly one size */
+        for (uint32_t i = 0; i < count; i += rows[groups++]) {
+            const uint32_t tiles = (count - i + most - 1) / most;
+            rows[groups] = (count - i + tiles - 1) / tiles;
+        }
+        for (uint32_t point = 0; point < points; point++) {
+            const float *row = in + point * in_step;
+            const float *w = p->weights + point * weights_step + (size_t)panel * p->C * LN_PANEL;
+            float *to = out + point * out_step + panel * LN_PANEL;
+            for (uint32_t g = 0; g < groups; to += rows[g++] * out_row) {
+                const uint32_t n = rows[g];
+                for (uint32_t k = 0; k < n; k++, row += in_row) at[k] = row;
                 if (TILE_PANELS > 1) NARROW_f32[n - 1](&t, at, w, to, out_row, panel_end - panel);
+                else if (HALF_PANELS) WIDE_f32[n - 1](&t, at, w, to, out_row, 2 * (panel_end - panel));
                 else
                     for (int j = 0; j < PANEL_VECTORS; j += COLUMNS)
                         WIDE_f32[n - 1](&t, at, w + j * LANES, to + j * LANES, out_row, panel_end - panel);
             }
+        }
         for (uint32_t i = 0; i < count; i++)
             put_outputs(p, m, first + i, out + i * out_row, out_step, y, panel * LN_PANEL, panel_end * LN_PANEL);
     }

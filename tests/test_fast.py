@@ -219,10 +219,13 @@ def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(ker
 # ---------------------------------------------------------------- depthwise convolutions
 
 
-def windows(rng: np.random.Generator, width: int) -> dict:
-    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own."""
+def windows(rng: np.random.Generator, width: int, five: bool = False) -> dict:
+    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own; with `five`, of
+    five taps in a row, for which there are others."""
     kernel = [3, 3] if rng.random() < 0.6 else [int(v) for v in rng.integers(1, 6, 2)]
     dilation = [int(v) for v in rng.choice([1, 1, 1, 2, 3], 2)]
+    if five:
+        kernel, dilation = [int(rng.choice([1, 2, 5, 5, 7])), 5], [dilation[0], 1]
     height = int(rng.integers(1, 12))
     padding = [int(v) for v in rng.integers(0, 4, 4)]
     for axis, size in enumerate((height, width)):  # so that the window fits
@@ -245,6 +248,10 @@ def depthwise(seed: int) -> list[Job]:
     for C in range(1, 66):
         case = windows(rng, int(rng.integers(1, 18)))
         out.append(job("depthwise_conv2d", {**case, "x": (*case["x"], C)}, "f16" if C % 5 == 0 else "f32", seed=C))
+    for width in range(1, 50):
+        case = windows(rng, width, five=True)
+        case["x"] += (int(rng.choice([16, 32, 48, 5, 20])),)
+        out.append(job("depthwise_conv2d", case, "f16" if width % 4 == 0 else "f32", seed=width))
     return out
 
 
@@ -266,7 +273,7 @@ def test_a_depthwise_window_of_more_taps_than_the_kernels_take_is_right(tmp_path
 def before_depthwise(seed: int) -> tuple[bins.Bin, np.ndarray]:
     """A convolution of some form between others, and the depthwise one that reads it, often over what it read."""
     rng = np.random.default_rng(seed)
-    window = windows(rng, int(rng.integers(1, 20)))
+    window = windows(rng, int(rng.integers(1, 20)), five=seed % 3 == 0)
     shape = (*window.pop("x"), int(rng.choice([1, 3, 8, 16, 24])))
     net = bins.Bin(shape, seed=seed, half=seed % 5 == 0, turns=seed % 2 == 0)
     net.add("conv2d", out_channels=int(rng.choice([4, 16, 24])), kernel_size=1)
@@ -338,8 +345,11 @@ def test_a_nan_or_infinity_in_the_image_reaches_what_sees_it_and_nothing_else(ac
     x[3, 4, 5], x[0, 8, 2], x[6, 0, 1] = np.nan, np.inf, 1e-42
     given = {"kernel_size": 3, "padding": 1, "activation": activation, "bias": 0}
     w = np.random.default_rng(9).standard_normal((20, 3, 3, 16))
+    five = np.random.default_rng(10).standard_normal((5, 5, 16))
     todo = [one_op("conv2d", {**given, "out_channels": 20}, x, {"weight": w.astype(np.float32).astype(np.float64)}),
-            one_op("depthwise_conv2d", given, x, {"weight": w[0].astype(np.float32).astype(np.float64)})]  # fmt: skip
+            one_op("depthwise_conv2d", given, x, {"weight": w[0].astype(np.float32).astype(np.float64)}),
+            one_op("depthwise_conv2d", {**given, "kernel_size": 5, "padding": 2}, x,
+                   {"weight": five.astype(np.float32).astype(np.float64)})]  # fmt: skip
     for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], DIRECT)), todo, strict=True):
         np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-4, err_msg=j.what)
 

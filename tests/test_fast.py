@@ -67,6 +67,11 @@ def products() -> list[Job]:
     for O in (127, 128, 144, 260):  # vectors: eight panels at once, and what is left of them
         case = {"out_features": O, "x": (int(rng.integers(1, 70)),), "activation": ["relu", "silu"][O % 2]}
         out.append(job("linear", case, "f32", seed=O))
+    for width in range(3, 42):  # first layers of images, a line at a time
+        case = {"out_channels": int(rng.choice([8, 16, 20, 32, 40])), "kernel_size": int(rng.choice([2, 3, 3, 4])),
+                "stride": int(rng.choice([1, 2])), "padding": [int(v) for v in rng.integers(0, 3, 4)],
+                "activation": str(rng.choice(["none", "relu", "silu"]))}  # fmt: skip
+        out.append(job("conv2d", {**case, "x": (7, width + 1, int(rng.choice([1, 3, 4])))}, "f32", seed=width))
     for C in (256, 300, 512):  # pixels a power of two of bytes apart, weights for many rows
         out.append(job("conv2d", {"out_channels": 48, "kernel_size": 3, "padding": 1, "x": (4, 5, C)}, "f32"))
         out.append(job("conv2d", {"out_channels": 34, "kernel_size": 3, "stride": 2, "x": (9, 9, C)}, "f32"))
@@ -190,6 +195,17 @@ def test_layers_joined_over_a_large_image_give_the_same_bits_in_parts(threads):
     assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
     assert (alone.trace(j.x)[-1].array == y).all()
     assert (InferenceEngine(file, threads=threads).predict(j.x) == y).all()
+
+
+@pytest.mark.parametrize("kernels", HERE)
+def test_a_first_layer_in_parts_that_begin_within_a_line_gives_the_same_bits(kernels):
+    net = Net((110, 97, 3), 4)
+    net.add("conv2d", out_channels=32, kernel_size=3, padding=1, activation="relu")
+    net.add("conv2d", out_channels=4, kernel_size=1)
+    j = net.job("first layer")
+    y = InferenceEngine(write(j.model), threads=1, kernels=kernels).predict(j.x)
+    assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
+    assert (InferenceEngine(write(j.model), threads=3, kernels=kernels).predict(j.x) == y).all()
 
 
 @pytest.mark.parametrize("kernels", HERE)

@@ -6,6 +6,8 @@ anew, in place. One extension serves all CPython versions (stable ABI).
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -24,6 +26,8 @@ UNIX_FLAGS += ["-fno-unroll-loops", "-fno-tree-vectorize", "-fno-tree-slp-vector
 # Functions, loops and targets of jumps at multiples of 16 take 10 KB and bring nothing: the long loops are unrolled.
 UNIX_FLAGS += ["-falign-functions=1", "-fno-align-jumps", "-falign-loops=8"]
 LINK_FLAGS = {"win32": [], "linux": ["-pthread", "-s"]}  # -s: no names that only a debugger reads
+if "zig" not in os.environ.get("CC", ""):  # which does it unasked, and knows no such flag
+    LINK_FLAGS["linux"] += ["-Wl,-z,noseparate-code"]  # constants in the pages of code: else two gaps of up to 4 KB
 WINDOWS_FLAGS = ["/O2", "/fp:precise"]
 
 CALLBACK = """
@@ -83,10 +87,29 @@ static void litenet_say_on_bus_error(const char *text, size_t length)
 """
 
 
+# A constant takes 120 bytes of the extension, a function 300 to 700. These constants are read by Python, and these
+# functions are not called: its own forms above, or ln_fast_open, are called in their place.
+CONSTANTS = re.compile(
+    "LN_(OK|NULL_POINTER|BAD_IMAGE_SIZE|BAD_CHANNELS|I8|GRAY|GRAY_ALPHA|RGBA?|BGRA?|NEAREST|BILINEAR|AREA|STRETCH|CROP"
+    "|LETTERBOX|COLOR_[A-Z]+|INVERT_[A-Z]+|KERNELS_END|DIRECT|WINOGRAD_[24])"
+)
+NOT_CALLED = ("ln_open", "ln_run", "ln_check_input", "ln_output_elements", "ln_dequantize_output", "ln_threads_stop")
+
+
+def _constants_read(enum: re.Match[str]) -> str:
+    """The same enum with CONSTANTS alone; where their values follow from their places, the compiler tells them."""
+    listed = [one.strip() for one in enum[2].split(",")]
+    kept = [one for one in listed if CONSTANTS.fullmatch(one.split(" ")[0])]
+    return f"enum {enum[1] or ''}{{ {', '.join(kept + ['...'] * any('=' not in one for one in kept))} }}"
+
+
 def declarations() -> str:
-    """The part of each header between the lines marked cffi."""
+    """The part of each header between the lines marked cffi, without what Python never asks for."""
     texts = [header.read_text(encoding="utf-8") for header in HEADERS]
-    return "".join(t.split("/* cffi begin */", 1)[1].split("/* cffi end */", 1)[0] for t in texts)
+    text = "".join(t.split("/* cffi begin */", 1)[1].split("/* cffi end */", 1)[0] for t in texts)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r"enum (\w+ )?\{(.*?)\}", _constants_read, text, flags=re.DOTALL)
+    return re.sub(rf"^[^;{{}}]*\b(?:{'|'.join(NOT_CALLED)})\([^;]*;", "", text, flags=re.MULTILINE)
 
 
 def make(base: str) -> cffi.FFI:

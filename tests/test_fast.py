@@ -67,6 +67,11 @@ def products() -> list[Job]:
     for O in (127, 128, 144, 260):  # vectors: eight panels at once, and what is left of them
         case = {"out_features": O, "x": (int(rng.integers(1, 70)),), "activation": ["relu", "silu"][O % 2]}
         out.append(job("linear", case, "f32", seed=O))
+    for width in range(3, 42):  # first layers of images, a line at a time
+        case = {"out_channels": int(rng.choice([8, 16, 20, 32, 40])), "kernel_size": int(rng.choice([2, 3, 3, 4])),
+                "stride": int(rng.choice([1, 2])), "padding": [int(v) for v in rng.integers(0, 3, 4)],
+                "activation": str(rng.choice(["none", "relu", "silu"]))}  # fmt: skip
+        out.append(job("conv2d", {**case, "x": (7, width + 1, int(rng.choice([1, 3, 4])))}, "f32", seed=width))
     for C in (256, 300, 512):  # pixels a power of two of bytes apart, weights for many rows
         out.append(job("conv2d", {"out_channels": 48, "kernel_size": 3, "padding": 1, "x": (4, 5, C)}, "f32"))
         out.append(job("conv2d", {"out_channels": 34, "kernel_size": 3, "stride": 2, "x": (9, 9, C)}, "f32"))
@@ -193,6 +198,17 @@ def test_layers_joined_over_a_large_image_give_the_same_bits_in_parts(threads):
 
 
 @pytest.mark.parametrize("kernels", HERE)
+def test_a_first_layer_in_parts_that_begin_within_a_line_gives_the_same_bits(kernels):
+    net = Net((110, 97, 3), 4)
+    net.add("conv2d", out_channels=32, kernel_size=3, padding=1, activation="relu")
+    net.add("conv2d", out_channels=4, kernel_size=1)
+    j = net.job("first layer")
+    y = InferenceEngine(write(j.model), threads=1, kernels=kernels).predict(j.x)
+    assert_close(y, j.want, 1e-4 * np.abs(j.want).max(), 0)
+    assert (InferenceEngine(write(j.model), threads=3, kernels=kernels).predict(j.x) == y).all()
+
+
+@pytest.mark.parametrize("kernels", HERE)
 def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(kernels, tmp_path):
     """By direct sums: Winograd's algorithm spreads what is not finite over its tile."""
     todo = []
@@ -219,10 +235,13 @@ def test_nan_and_infinity_pass_through_joined_operators_as_in_the_definition(ker
 # ---------------------------------------------------------------- depthwise convolutions
 
 
-def windows(rng: np.random.Generator, width: int) -> dict:
-    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own."""
+def windows(rng: np.random.Generator, width: int, five: bool = False) -> dict:
+    """Some window over an image of this width: of 3 x 3 mostly, for which there are tiles of their own; with `five`, of
+    five taps in a row, for which there are others."""
     kernel = [3, 3] if rng.random() < 0.6 else [int(v) for v in rng.integers(1, 6, 2)]
     dilation = [int(v) for v in rng.choice([1, 1, 1, 2, 3], 2)]
+    if five:
+        kernel, dilation = [int(rng.choice([1, 2, 5, 5, 7])), 5], [dilation[0], 1]
     height = int(rng.integers(1, 12))
     padding = [int(v) for v in rng.integers(0, 4, 4)]
     for axis, size in enumerate((height, width)):  # so that the window fits
@@ -245,6 +264,10 @@ def depthwise(seed: int) -> list[Job]:
     for C in range(1, 66):
         case = windows(rng, int(rng.integers(1, 18)))
         out.append(job("depthwise_conv2d", {**case, "x": (*case["x"], C)}, "f16" if C % 5 == 0 else "f32", seed=C))
+    for width in range(1, 50):
+        case = windows(rng, width, five=True)
+        case["x"] += (int(rng.choice([16, 32, 48, 5, 20])),)
+        out.append(job("depthwise_conv2d", case, "f16" if width % 4 == 0 else "f32", seed=width))
     return out
 
 
@@ -266,7 +289,7 @@ def test_a_depthwise_window_of_more_taps_than_the_kernels_take_is_right(tmp_path
 def before_depthwise(seed: int) -> tuple[bins.Bin, np.ndarray]:
     """A convolution of some form between others, and the depthwise one that reads it, often over what it read."""
     rng = np.random.default_rng(seed)
-    window = windows(rng, int(rng.integers(1, 20)))
+    window = windows(rng, int(rng.integers(1, 20)), five=seed % 3 == 0)
     shape = (*window.pop("x"), int(rng.choice([1, 3, 8, 16, 24])))
     net = bins.Bin(shape, seed=seed, half=seed % 5 == 0, turns=seed % 2 == 0)
     net.add("conv2d", out_channels=int(rng.choice([4, 16, 24])), kernel_size=1)
@@ -338,8 +361,11 @@ def test_a_nan_or_infinity_in_the_image_reaches_what_sees_it_and_nothing_else(ac
     x[3, 4, 5], x[0, 8, 2], x[6, 0, 1] = np.nan, np.inf, 1e-42
     given = {"kernel_size": 3, "padding": 1, "activation": activation, "bias": 0}
     w = np.random.default_rng(9).standard_normal((20, 3, 3, 16))
+    five = np.random.default_rng(10).standard_normal((5, 5, 16))
     todo = [one_op("conv2d", {**given, "out_channels": 20}, x, {"weight": w.astype(np.float32).astype(np.float64)}),
-            one_op("depthwise_conv2d", given, x, {"weight": w[0].astype(np.float32).astype(np.float64)})]  # fmt: skip
+            one_op("depthwise_conv2d", given, x, {"weight": w[0].astype(np.float32).astype(np.float64)}),
+            one_op("depthwise_conv2d", {**given, "kernel_size": 5, "padding": 2}, x,
+                   {"weight": five.astype(np.float32).astype(np.float64)})]  # fmt: skip
     for got, j in zip(run(PLAIN, todo, tmp_path, fast=(HERE[kernels], DIRECT)), todo, strict=True):
         np.testing.assert_allclose(got.y.reshape(j.want.shape), j.want, rtol=1e-4, atol=1e-4, err_msg=j.what)
 

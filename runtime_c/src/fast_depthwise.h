@@ -9,7 +9,19 @@
 #define POSITIONS 8 /* side by side: as many sums as hide the latency of a multiply-add */
 #endif
 
-enum { FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */ };
+/* Of windows that are five taps wide, tiles of some sizes only, which lie over one another where they do not fit. Sums, a
+ * row of taps and a pixel have to be registers. */
+#if POSITIONS == 8 || defined(FIVES_OF_8)
+#define FIVES_1(T, SW, KW, L) T(4, SW, KW, L) T(7, SW, KW, L) T(8, SW, KW, L)
+#define FIVES_2 FIVES_1
+#else
+#define FIVES_1(T, SW, KW, L) T(4, SW, KW, L)
+#define FIVES_2(T, SW, KW, L)
+#endif
+enum {
+    MOST_POSITIONS = 8,
+    FAR_FLOATS = 1 << 15 /* an output of so many is not in the nearest cache */
+};
 
 typedef struct window_taps { /* what a tile is told */
     const float *line[LN_MOST_LINES + 1]; /* under each row of taps, for the first position of a line; one more for two */
@@ -17,22 +29,31 @@ typedef struct window_taps { /* what a tile is told */
     size_t right, next; /* floats from tap to tap, and from position to position */
     size_t each;        /* weights of a panel */
     size_t down;        /* floats of y from a line to the next, where two are made at once */
+    /* a line: so many tiles of `larger` positions, then, from `begin` on, so many of `size` */
+    uint32_t larger_ones, larger, begin, others, size;
     int clamped;        /* as in a tile */
     float lo, hi;
     const float *slopes; /* of the first channel, as ln_finish has them; only where FINISHING says so */
 } window_taps;
 
+#if defined(__clang__)
+#define UNROLL_PIXELS UNROLL
+#else
+#define UNROLL_PIXELS _Pragma("GCC unroll 20") /* 7 positions of stride 2 beside 5 taps */
+#endif
+
 /* s[l * R + m] += what the taps of line l see of a line of the image at position m of R, for L lines; two positions are
- * SW pixels apart. taps: for each of the L lines its three over this line of the image, or NULL. */
-INLINE void three_taps(const float *x, const vf *const *taps, vf *s, const int R, const int SW, const int L)
+ * SW pixels apart. taps: for each of the L lines its KW over this line of the image, or NULL. */
+INLINE void row_of_taps(const float *x, const vf *const *taps, vf *s, const int R, const int SW, const int KW,
+                        const int L)
 {
-    UNROLL
-    for (int e = 0; e < (R - 1) * SW + 3; e++) { /* a pixel goes to all positions that see it */
+    UNROLL_PIXELS
+    for (int e = 0; e < (R - 1) * SW + KW; e++) { /* a pixel goes to all positions that see it */
         const vf pixel = LOAD(x + e * LN_PIXEL);
         UNROLL
         for (int l = 0; l < L; l++) {
             UNROLL
-            for (int v = 2; v >= 0; v--)
+            for (int v = KW - 1; v >= 0; v--)
                 if (taps[l] && e >= v && (e - v) % SW == 0 && (e - v) / SW < R)
                     s[l * R + (e - v) / SW] = MADD(taps[l][v], pixel, s[l * R + (e - v) / SW]);
         }
@@ -40,10 +61,10 @@ INLINE void three_taps(const float *x, const vf *const *taps, vf *s, const int R
 }
 
 /* `times` times R positions, of n channels, from `at` floats behind the beginning of the lines on; w: the weights of the
- * first panel, of each panel bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window of 3 x 3
- * without gaps; else 0. L: lines, 2 only where the lower one is one pixel below. */
+ * first panel, of each panel bias, then taps, LN_PANEL apart. SW: pixels from position to position of a window without
+ * gaps, of KW 3: 3 x 3 taps, or KW 5: rows of 5; else 0. L: lines, 2 only where the lower one is one pixel below. */
 INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, uint32_t times,
-                           uint32_t n, const int R, const int SW, const int L)
+                           uint32_t n, const int R, const int SW, const int KW, const int L)
 {
     const vf lo = SPLAT(t->lo), hi = SPLAT(t->hi);
     for (uint32_t c = 0; c < n; c += LANES, w += c % LN_PANEL ? LANES : t->each - (LN_PANEL - LANES)) {
@@ -51,21 +72,31 @@ INLINE void depthwise_tile(const window_taps *t, size_t at, const float *w, floa
         size_t from = at + c;
         float *to = y + c;
         vf tap[9];
-        if (SW) {
+        if (KW == 3) {
             UNROLL
             for (int v = 0; v < 9; v++) tap[v] = LOAD(w + (1 + v) * LN_PANEL);
         }
         for (uint32_t k = times; k; k--, from += (size_t)R * t->next) {
-            vf s[2 * POSITIONS];
+            vf s[2 * MOST_POSITIONS];
             UNROLL
             for (int m = 0; m < L * R; m++) s[m] = bias;
-            if (SW) {
+            if (KW == 3) {
                 UNROLL
                 for (int u = 0; u < 2 + L; u++) {
                     const vf *const taps[2] = {u < 3 ? tap + 3 * u : NULL, u > 0 ? tap + 3 * (u - 1) : NULL};
-                    three_taps(t->line[u] + from, taps, s, R, SW ? SW : 1, L);
+                    row_of_taps(t->line[u] + from, taps, s, R, SW, 3, L);
                     UNROLL
                     for (int m = 0; m < L * R; m++) IN_ORDER(s[m]); /* then the next line is read: not all fit the registers */
+                }
+            } else if (KW == 5) {
+                const float *row = w + LN_PANEL;
+                for (int32_t u = 0; u < t->kh; u++, row += 5 * LN_PANEL) {
+                    const vf *const taps[1] = {tap};
+                    const float *x = t->line[u];
+                    STEP(x, from); /* one address, not one for each pixel on the stack */
+                    UNROLL
+                    for (int v = 0; v < 5; v++) tap[v] = LOAD(row + v * LN_PANEL);
+                    row_of_taps(x, taps, s, R, SW, 5, 1);
                 }
             } else {
                 const float *next_tap = w + LN_PANEL;
@@ -109,32 +140,35 @@ typedef void depthwise_of(const window_taps *t, size_t at, const float *w, float
                           uint32_t n);
 
 #if POSITIONS == 4
-#define TILES_FROM_1(T, SW, L) T(1, SW, L) T(2, SW, L) T(3, SW, L) T(4, SW, L)
+#define FORMS(T, SW, KW, L) T(1, SW, KW, L) T(2, SW, KW, L) T(3, SW, KW, L) T(4, SW, KW, L)
 #else
-#define TILES_FROM_1(T, SW, L)                                                                            \
-    T(1, SW, L) T(2, SW, L) T(3, SW, L) T(4, SW, L) T(5, SW, L) T(6, SW, L) T(7, SW, L) T(8, SW, L)
+#define FORMS(T, SW, KW, L)                                         \
+    T(1, SW, KW, L) T(2, SW, KW, L) T(3, SW, KW, L) T(4, SW, KW, L) \
+    T(5, SW, KW, L) T(6, SW, KW, L) T(7, SW, KW, L) T(8, SW, KW, L)
 #endif
 #if WINDOW_TILES == 2
-#define TABLES(TABLE) TABLE(0, 1) TABLE(1, 1) TABLE(2, 1) TABLE(1, 2)
+#define THREES(TABLE) TABLE(FORMS, 1, 3, 1) TABLE(FORMS, 2, 3, 1) TABLE(FORMS, 1, 3, 2)
 #elif WINDOW_TILES
-#define TABLES(TABLE) TABLE(0, 1) TABLE(1, 1) TABLE(2, 1)
+#define THREES(TABLE) TABLE(FORMS, 1, 3, 1) TABLE(FORMS, 2, 3, 1)
 #else
-#define TABLES(TABLE) TABLE(0, 1)
+#define THREES(TABLE)
 #endif
-#define TILE(R, SW, L)                                                                                            \
-    static void depthwise_##SW##_##R##_##L(const window_taps *t, size_t at, const float *w, float *y, size_t y_step, \
-                                           uint32_t times, uint32_t n)                                            \
-    {                                                                                                             \
-        depthwise_tile(t, at, w, y, y_step, times, n, R, SW, L);                                                  \
+#define TABLES(TABLE) TABLE(FORMS, 0, 0, 1) THREES(TABLE) TABLE(FIVES_1, 1, 5, 1) TABLE(FIVES_2, 2, 5, 1)
+#define TILE(R, SW, KW, L)                                                                                       \
+    static void depthwise_##SW##_##KW##_##R##_##L(const window_taps *t, size_t at, const float *w, float *y,     \
+                                                  size_t y_step, uint32_t times, uint32_t n)                     \
+    {                                                                                                            \
+        depthwise_tile(t, at, w, y, y_step, times, n, R, SW, KW, L);                                             \
     }
-#define TILES_OF(SW, L) TILES_FROM_1(TILE, SW, L)
+#define TILES_OF(LIST, SW, KW, L) LIST(TILE, SW, KW, L)
 TABLES(TILES_OF)
 #undef TILE
 
-#define TILE(R, SW, L) depthwise_##SW##_##R##_##L,
-#define NAMES_OF(SW, L) {TILES_FROM_1(TILE, SW, L)},
-enum { ANY_WINDOW = 0, TWO_LINES = 3 }; /* 1 and 2: windows of 3 x 3, so many pixels from one to the next */
-static depthwise_of *const DEPTHWISE[][POSITIONS] = {TABLES(NAMES_OF)};
+#define TILE(R, SW, KW, L) [R] = depthwise_##SW##_##KW##_##R##_##L,
+#define NAMES_OF(LIST, SW, KW, L) {[0] = NULL, LIST(TILE, SW, KW, L)},
+/* plus 1 or 2: pixels from one position to the next */
+enum { ANY_WINDOW = 0, THREE_WIDE = 0, TWO_LINES = 3, FIVE_WIDE = WINDOW_TILES ? WINDOW_TILES + 1 : 0 };
+static depthwise_of *const DEPTHWISE[][MOST_POSITIONS + 1] = {TABLES(NAMES_OF)};
 #undef TILE
 
 /* Is what a tile gives, but for prelu, what is stored? */
@@ -143,32 +177,51 @@ INLINE int bare(const ln_finish *f, uint32_t live)
     return f->act == LN_ACT_NONE && f->other == NULL && (FINISHING || f->slopes == NULL) && live % LANES == 0;
 }
 
+/* How tiles make a line of n outputs. five: those of windows five taps wide, or NULL. They are of one size, that which
+ * makes the fewest too many, the last one over what was done before; 0 if that is too many with all sizes. Else tiles
+ * are of nearly one size. */
+static int cut_line(window_taps *t, depthwise_of *const *five, uint32_t n)
+{
+    uint32_t best = 0, least = n + n / 4;
+    for (uint32_t size = 1; five && size <= MOST_POSITIONS && size <= n; size++) {
+        const uint32_t made = (n + size - 1) / size * size;
+        if (five[size] == NULL || made > least) continue;
+        best = size;
+        least = made;
+    }
+    const uint32_t tiles = (n + POSITIONS - 1) / POSITIONS;
+    t->size = best ? best : n / tiles;
+    t->larger = best ? best : t->size + 1;
+    t->larger_ones = best ? n / best : n % tiles;
+    t->others = best ? n % best != 0 : tiles - t->larger_ones;
+    t->begin = best ? n - best : t->larger_ones * t->larger;
+    return best != 0;
+}
+
 /* A line of outputs, or two where the tiles make so many, to y[to], `live` channels of it from o on; w: the weights of
  * the first panel. */
 static void depthwise_line(const ln_depthwise *d, window_taps *t, depthwise_of *const *tile_for, const float *w, float *y,
                            size_t to, uint32_t o, uint32_t live)
 {
-    const ln_window *g = &d->g;
     const ln_finish *f = &d->put.finish;
-    const uint32_t Wo = (uint32_t)g->Wo, tiles = (Wo + POSITIONS - 1) / POSITIONS;
-    const uint32_t least = Wo / tiles, larger_ones = Wo % tiles; /* tiles of nearly one size */
+    const uint32_t larger_ones = t->larger_ones, larger = t->larger, others = t->others, size = t->size;
     const size_t step = d->put.y_step;
 
     if (bare(f, live)) {
-        const uint32_t j = larger_ones * (least + 1);
         t->slopes = f->slopes ? f->slopes + o : NULL;
-        if (larger_ones) tile_for[least](t, 0, w, y + to, step, larger_ones, live);
-        tile_for[least - 1](t, j * t->next, w, y + to + j * step, step, tiles - larger_ones, live);
+        if (larger_ones) tile_for[larger](t, 0, w, y + to, step, larger_ones, live);
+        if (others) tile_for[size](t, t->begin * t->next, w, y + to + t->begin * step, step, others, live);
         return;
     }
     t->slopes = NULL;
     for (uint32_t p = 0; p < live; p += LN_PANEL) {
         const uint32_t rest = live - p < LN_PANEL ? live - p : LN_PANEL;
-        float kept[POSITIONS * LN_PANEL];
-        for (uint32_t j = 0, k = 0, n; k < tiles; k++, j += n) {
-            n = least + (k < larger_ones);
-            tile_for[n - 1](t, j * t->next + p, w + p / LN_PANEL * t->each, kept, LN_PANEL, 1, rest);
-            put_rows(&d->put, kept, LN_PANEL, n, y, to + j * step + p, o + p, rest);
+        float kept[MOST_POSITIONS * LN_PANEL];
+        for (uint32_t j = 0, k = 0, n; k < larger_ones + others; k++, j += n) {
+            const uint32_t from = k < larger_ones ? j : t->begin + (k - larger_ones) * size;
+            n = (k < larger_ones ? larger : size) - (j - from);
+            tile_for[n + j - from](t, from * t->next + p, w + p / LN_PANEL * t->each, kept, LN_PANEL, 1, rest);
+            put_rows(&d->put, kept + (j - from) * LN_PANEL, LN_PANEL, n, y, to + j * step + p, o + p, rest);
         }
     }
 }
@@ -202,13 +255,8 @@ static void bring_line(const ln_depthwise *d, tile *t, const float *x, uint32_t 
                 for (uint32_t c = 0; c < live; c += LANES) STORE(to + c, load_some(x + c, live - c));
         return;
     }
-    const uint32_t most = COLUMNS > 2 ? most_rows(live) : ROWS, tiles = (columns + most - 1) / most;
-    const uint32_t least = columns / tiles, larger_ones = columns % tiles;
-    const uint32_t rows = larger_ones * (least + 1);
     x += (size_t)row * p->step_i;
-    some_rows(p, t, x, p->step_j, d->source_w, least + 1, larger_ones, to, 0, q, live);
-    some_rows(p, t, x + rows * p->step_j, p->step_j, d->source_w, least, tiles - larger_ones, to, rows * LN_PIXEL, q,
-              live);
+    even_rows(p, t, x, p->step_j, d->source_w, columns, COLUMNS > 2 ? most_rows(live) : ROWS, to, 0, q, live);
 }
 
 static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ring, uint32_t panel, uint32_t panel_end)
@@ -220,12 +268,14 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
     const size_t each = (size_t)(1 + n_taps) * LN_PANEL; /* weights of a panel */
     const int32_t span_down = (g->kh - 1) * g->dh + 1, all = (g->Ho - 1) * g->sh + span_down;
     const int far = FETCHES && (size_t)(g->Ho * g->Wo) * C >= FAR_FLOATS;
-    const int threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && g->dw == 1 && g->sw <= 2;
+    const int dense = g->dw == 1 && g->sw <= 2, threes = WINDOW_TILES && g->kw == 3 && g->kh == 3 && dense;
     const int twos = WINDOW_TILES == 2 && threes && g->sw == 1 && g->sh == 1 && g->dh == 1 && d->lines > 3;
     size_t span[LN_MOST_SPANS];
     tile made = {0};
     window_taps t = {{NULL}, g->kh, g->kw, (size_t)g->dw * LN_PIXEL, (size_t)g->sw * LN_PIXEL, each,
-                     (size_t)g->Wo * C, clamps(&d->put.finish), d->put.finish.lo, d->put.finish.hi, NULL};
+                     (size_t)g->Wo * C, 0, 0, 0, 0, 0, clamps(&d->put.finish), d->put.finish.lo, d->put.finish.hi, NULL};
+    const int fives = cut_line(&t, g->kw == 5 && dense ? DEPTHWISE[FIVE_WIDE + g->sw] : NULL, (uint32_t)g->Wo);
+    const int form = fives ? FIVE_WIDE + g->sw : threes ? THREE_WIDE + g->sw : ANY_WINDOW;
 
     if (d->source) made = tile_of(d->source, span);
     for (uint32_t l = 0; l < d->lines; l++) { /* the frame, left and right */
@@ -265,8 +315,7 @@ static void depthwise(const ln_depthwise *d, const float *x, float *y, float *ri
             }
             for (int32_t u = 0; u < g->kh + made_lines - 1; u++)
                 t.line[u] = ring + (uint32_t)(top + u * g->dh) % d->lines * line;
-            depthwise_line(d, &t, DEPTHWISE[made_lines > 1 ? TWO_LINES : threes ? g->sw : ANY_WINDOW], w, y, to_line,
-                           q * LN_PANEL, live);
+            depthwise_line(d, &t, DEPTHWISE[made_lines > 1 ? TWO_LINES : form], w, y, to_line, q * LN_PANEL, live);
         }
     }
 }

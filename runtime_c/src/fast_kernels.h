@@ -16,6 +16,7 @@
  *     HALVES               1: products take halves as weights; 0: the plan widens them, or where TAKES_HALVES is defined
  *                          as 1, the products of KERNELS_NARROW take them
  *     POSITIONS            outputs of a depthwise convolution side by side, 8 where not defined
+ *     FIVES_OF_8           defined where POSITIONS is 4, and windows five taps wide have tiles of up to 8
  *     UNROLL_LONG, HEAVY   where a byte of code counts: nothing before loops over more vectors than there are
  *                          registers, and `static` before long functions, which elsewhere are unrolled and inlined
  *     FINISHING            1: the tile of COLUMNS does prelu and the sum with another tensor; 0: put_rows does

@@ -158,6 +158,17 @@ static void some_rows(const ln_product *p, tile *t, const float *x, size_t step,
     t->down = 0;
 }
 
+/* As some_panels: `count` rows in tiles of nearly one size, up to `most` rows; the first row at x, from one to the next
+ * `step` floats. */
+static void even_rows(const ln_product *p, tile *t, const float *x, size_t step, const uint8_t *w, uint32_t count,
+                      uint32_t most, float *y, size_t to, uint32_t q, uint32_t channels)
+{
+    const uint32_t tiles = (count + most - 1) / most, least = count / tiles, larger_ones = count % tiles;
+    const uint32_t rows = larger_ones * (least + 1);
+    some_rows(p, t, x, step, w, least + 1, larger_ones, y, to, q, channels);
+    some_rows(p, t, x + rows * step, step, w, least, tiles - larger_ones, y, to + rows * p->y_step, q, channels);
+}
+
 INLINE int clamps(const ln_finish *f)
 {
     return (f->lo != -LN_INFINITE ? CLAMP_LOW : 0) | (f->hi != LN_INFINITE ? CLAMP_HIGH : 0);
@@ -174,8 +185,9 @@ static tile tile_of(const ln_product *p, size_t *span)
 }
 
 /* The order of the loops: weights that fit the nearest cache are read anew for each few rows; larger ones, and where
- * rows are evenly apart all, are read once for as many rows as fit the second cache. */
-enum { NEAR_BYTES = 96 << 10, FAR_BYTES = 256 << 10 };
+ * rows are evenly apart all, are read once for as many rows as fit the second cache. Where a sum has few values, as that
+ * of an image's three colours, to begin a tile is a good part of its time: a line of the image is then one call. */
+enum { NEAR_BYTES = 96 << 10, FAR_BYTES = 256 << 10, FEW_VALUES = 80 };
 
 static void product(const ln_product *p, const uint8_t *w, const float *x, float *y, uint32_t row, uint32_t row_end,
                     uint32_t panel, uint32_t panel_end)
@@ -190,6 +202,7 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
     const int near = few || (!even && panel_bytes(p) * (panel_end - panel) <= NEAR_BYTES);
     const uint32_t block = near ? row_end - row : (uint32_t)(FAR_BYTES / row_bytes) / most * most;
     const uint32_t together = near ? channels : TILE_PANELS * LN_PANEL;
+    const int by_line = !even && unit == 1 && p->K <= FEW_VALUES && p->Wo >= most;
     size_t span[LN_MOST_SPANS];
     tile t = tile_of(p, span);
     const float *at[LN_MOST_ROWS];
@@ -203,12 +216,15 @@ static void product(const ln_product *p, const uint8_t *w, const float *x, float
             const uint32_t q = panel + o / LN_PANEL;
             size_t to = (size_t)(begin / unit) * p->y_step + panel * LN_PANEL + o;
             if (even && !near) {
-                const uint32_t rows = larger_ones * (least + 1);
-                const float *here = x + begin * even;
-                some_rows(p, &t, here, even, w, least + 1, larger_ones, y, to, q, some);
-                here += rows * even;
-                to += rows * p->y_step;
-                some_rows(p, &t, here, even, w, least, tiles - larger_ones, y, to, q, some);
+                even_rows(p, &t, x + begin * even, even, w, end - begin, most, y, to, q, some);
+                continue;
+            }
+            if (by_line) {
+                for (uint32_t r = begin, n; r < end; r += n, to += n * p->y_step) {
+                    const uint32_t i = r / p->Wo, j = r - i * p->Wo;
+                    n = end - r < p->Wo - j ? end - r : p->Wo - j;
+                    even_rows(p, &t, x + i * p->step_i + j * p->step_j, p->step_j, w, n, most, y, to, q, some);
+                }
                 continue;
             }
             for (uint32_t r = begin, n, k = 0; k < tiles; k++, r += n, to += n / unit * p->y_step) {

@@ -27,7 +27,7 @@ INLINE void dw_put(ln_quantum q, dw_sums s, const pv *first, int8_t *y, uint32_t
     put_tile(&s, first, q, live == LN_PANEL ? y : kept, 0, 1, 1);
 #else
     int32_t sums[LN_PANEL];
-    dw_store(sums, s);
+    PUT(sums, s);
     put16(sums, first, q, live == LN_PANEL ? y : kept);
 #endif
     if (live < LN_PANEL) put_some(y, kept, live);
@@ -167,11 +167,10 @@ SHARED void sum8(const int8_t *x, int32_t *sum, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        int32_t one[16];
+        const dw_sums one = two_products(pixel(x + i), pixel(x + i), 1, 0); /* compilers widen bytes one by one */
         v16i s, v;
-        dw_store(one, two_products(pixel(x + i), DW_NONE, 1, 0)); /* compilers widen bytes one by one */
         GET(s, sum + i);
-        GET(v, one);
+        GET(v, &one);
         s += v;
         PUT(sum + i, s);
     }

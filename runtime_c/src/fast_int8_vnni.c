@@ -129,11 +129,6 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return _mm512_set1_epi32(two);
 }
 
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    _mm512_storeu_si512(to, s);
-}
-
 INLINE dw_sums dw_times128(dw_sums s)
 {
     return _mm512_slli_epi32(s, 7);

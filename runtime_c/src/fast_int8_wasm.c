@@ -91,11 +91,6 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
     return s;
 }
 
-INLINE void dw_store(int32_t *to, dw_sums s)
-{
-    for (int i = 0; i < 4; i++) wasm_v128_store(to + 4 * i, s.part[i]);
-}
-
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {

@@ -1,7 +1,7 @@
 """Our runtime beside ONNX Runtime, LiteRT, OpenVINO, ncnn and MNN with the same weights, one thread, batch 1.
 
     pip install litenet onnx onnxruntime ai-edge-litert openvino ncnn pnnx MNN
-    python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py, untrained
+    python benchmarks/runtime_peers.py [NET ...]            # of benchmarks/zoo_bins.py (LAYERS too), untrained
     python benchmarks/runtime_peers.py --run runs/mnist_cnn # a run folder of edge-train
 
 All in one process, called from Python, one after another in each of 15 rounds. Prints a table for each of load, first

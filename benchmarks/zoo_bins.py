@@ -57,8 +57,9 @@ def resnet18(stem: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
     return [*stem, *blocks, GAP, linear(classes)]
 
 
-def depthwise(**more: Any) -> dict[str, Any]:
-    return {"type": "depthwise_conv2d", "kernel_size": 3, "padding": 1, "activation": "relu", **more}
+def depthwise(kernel: int = 3, **more: Any) -> dict[str, Any]:
+    sizes = {"kernel_size": kernel, "padding": kernel // 2}
+    return {"type": "depthwise_conv2d", **sizes, "activation": "relu", **more}
 
 
 def mobilenet_v1() -> list[dict[str, Any]]:
@@ -78,7 +79,19 @@ def mobilenet_v2() -> list[dict[str, Any]]:
     return [*layers, conv(1280, 1, activation="relu6"), GAP, linear(1000)]
 
 
-NETS: dict[str, tuple[list[int], list[dict[str, Any]]]] = {
+def mobilenet_v3() -> list[dict[str, Any]]:
+    """The small one's layers without squeeze-and-excitation and sums, relu for every activation."""
+    layers = [relu(16, stride=2)]
+    for wide, out, kernel, stride in (
+        (16, 16, 3, 2), (72, 24, 3, 2), (88, 24, 3, 1), (96, 40, 5, 2), *[(240, 40, 5, 1)] * 2, (120, 48, 5, 1),
+        (144, 48, 5, 1), (288, 96, 5, 2), *[(576, 96, 5, 1)] * 2,
+    ):  # fmt: skip
+        layers += [relu(wide, 1), depthwise(kernel, stride=stride), conv(out, 1)]
+    return [*layers, relu(576, 1), GAP, linear(1000)]
+
+
+Made = tuple[list[int], list[dict[str, Any]]]  # input shape, layers
+NETS: dict[str, Made] = {
     "mnist_mlp": ([784], [linear(256, activation="relu"), linear(128, activation="relu"), linear(10)]),
     "mnist_cnn": (
         [1, 28, 28],
@@ -120,6 +133,19 @@ NETS: dict[str, tuple[list[int], list[dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+# What docs/performance.md says of single kinds of layers; not written unless named.
+LAYERS: dict[str, Made] = {
+    **{f"dw5_{c}x{h}": ([c, h, h], [depthwise(5)] * 4) for c, h in ((64, 56), (120, 28), (240, 14), (672, 7))},
+    **{f"dw5_{c}x{h}_s2": ([c, h, h], [depthwise(5, stride=2)]) for c, h in ((72, 56), (240, 28), (672, 14))},
+    **{
+        f"first3_{c}to{o}_s{stride}": ([c, 112, 112], [relu(o, stride=stride)])
+        for c in (1, 3, 4) for o in (16, 32, 64) for stride in (1, 2)
+    },
+    **{f"first5_{c}to32": ([c, 56, 56], [relu(32, 5)]) for c in (1, 3)},
+    "first7_3to64": ([3, 224, 224], [relu(64, 7, stride=2)]),
+    "mbv3_small_224": ([3, 224, 224], mobilenet_v3()),
+}  # fmt: skip
+
 FACENET = "facenet_112"  # not in NETS: it needs the importer, as a blueprint has no prelu
 
 
@@ -143,7 +169,7 @@ def source_of(name: str) -> Source:
     """The net with the weights that training begins with."""
     if name == FACENET:
         return facenet()
-    shape, layers = NETS[name]
+    shape, layers = {**NETS, **LAYERS}[name]
     blueprint = blueprints.parse(json.dumps({"name": name, "input_shape": shape, "layers": layers}))
     graph = build(blueprint)
     weights = {

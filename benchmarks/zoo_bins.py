@@ -1,6 +1,6 @@
 """Write the nets that the CPU rivals are measured on as .bin files, with untrained weights.
 
-    python benchmarks/zoo_bins.py FOLDER [NET ...] [--half | --int8]
+    python benchmarks/zoo_bins.py FOLDER [NET ...] [--half | --int8 | --store-winograd]
 
 Weights are as training begins, so that activations keep their size from layer to layer; time does not depend on them.
 There is no golden section: the files are for the clock.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from litenet.exporter import device, format
+from litenet.exporter import device, format, winograd
 from litenet.exporter.int8 import ranges, write
 from litenet.exporter.int8.graphs import separated, tied
 from litenet.exporter.int8.lower import lower
@@ -179,11 +180,12 @@ def source_of(name: str) -> Source:
     return Source(for_inference(graph), weights, blueprint)
 
 
-def binary(name: str, half: bool = False) -> bytes:
+def binary(name: str, half: bool = False, stored: bool = False) -> bytes:
     source = source_of(name)
     prepared = device.prepare(source)
     meta = {"name": name, "layers": [n.name for n in prepared.graph.nodes]}
-    return format.write(device.model(prepared, format.Preprocessing(), half, meta, None))
+    model = device.model(prepared, format.Preprocessing(), half, meta, None)
+    return format.write(winograd.store(model, math.inf)[0] if stored else model)
 
 
 def whole(name: str) -> Net:
@@ -209,11 +211,13 @@ def main() -> None:
     kinds = p.add_mutually_exclusive_group()
     kinds.add_argument("--half", action="store_true", help="float16 weights")
     kinds.add_argument("--int8", action="store_true", help="whole numbers")
+    kinds.add_argument("--store-winograd", action="store_true", help="Winograd's weights, too")
     args = p.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in args.nets or NETS:
-        path = args.folder / f"{name}{'.half' if args.half else '.int8' if args.int8 else ''}.bin"
-        path.write_bytes(quantised(name) if args.int8 else binary(name, args.half))
+        kind = ".half" if args.half else ".int8" if args.int8 else ".stored" if args.store_winograd else ""
+        path = args.folder / f"{name}{kind}.bin"
+        path.write_bytes(quantised(name) if args.int8 else binary(name, args.half, args.store_winograd))
         print(f"{path}: {path.stat().st_size:,} bytes")
 
 

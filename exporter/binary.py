@@ -14,7 +14,7 @@ from litenet.trainer.checkpoint import write_atomically
 from litenet.trainer.errors import UserError
 from litenet.trainer.memory import bytes_text
 
-from . import device, fold, format, parity
+from . import device, fold, format, parity, winograd
 from .heldout import HeldOut, held_out
 from .source import Source, load_source
 from .stored import Stored
@@ -33,14 +33,18 @@ def export(
     data_dir: str | None = None,
     samples: int = 256,
     golden: bool = True,
+    store_winograd: float | None = None,
 ) -> Iterator[str]:
-    """Write `out`; yields the lines of the report as they become true. Nothing is written before the proof."""
+    """Write `out`; yields the lines of the report as they become true. Nothing is written before the proof.
+    store_winograd: the most megabytes of weights transformed for Winograd's algorithm; None: none."""
     found = load_source(source, config, weights)
     proof = held_out(found, samples, data, cache=data_dir)
     frame = tuple(found.data.get("shape", proof.x.shape[1:]))
     prepared = device.prepare(found, frame)
     try:
-        binary, checked = build(found, prepared, proof, half, golden)
+        model, checked = build(found, prepared, proof, half, golden)
+        model, told = (model, []) if store_winograd is None else winograd.store(model, store_winograd)
+        binary = format.write(model)
     except ValueError as error:
         raise UserError(f"{found.where}: {error}.") from None
     write_atomically(out, lambda file: file.write(binary))
@@ -48,6 +52,7 @@ def export(
     stored = sum(a.size for a in prepared.weights.values()) * (2 if half else 4)
     yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), {'half' if half else 'single'} precision"
     yield f"  weights {stored:,} bytes, arena {prepared.plan.arena_bytes:,} bytes of RAM, {macs:,} MACs an inference"
+    yield from told
     yield (
         f"  proved on {checked.what}: outputs within {checked.max_difference:.2g} of training"
         + ("" if found.embedding else f", same class on {checked.same_class} of {checked.samples}")
@@ -65,8 +70,8 @@ def unpacked(found: Source) -> Stored:
 
 def build(
     source: Source, prepared: device.Device, proof: HeldOut, half: bool, golden: bool
-) -> tuple[bytes, parity.Parity]:
-    """The bytes of the file, after the C runtime has agreed on the held-out samples."""
+) -> tuple[format.Model, parity.Parity]:
+    """What the file will hold, after the C runtime has agreed on the held-out samples."""
     shape = prepared.graph.input_shape
     x = proof.inputs(source, shape)
     metadata, frame = _metadata(source, prepared), device.preprocessing(source, shape)
@@ -75,7 +80,7 @@ def build(
     parity.refuse_disagreement(checked, half)
     metadata["parity"] = checked.as_dict()
     answers = _golden(source, prepared, proof, half) if golden else None
-    return format.write(device.model(prepared, frame, half, metadata, answers)), checked
+    return device.model(prepared, frame, half, metadata, answers), checked
 
 
 def predicted_bytes(source: Source, prepared: device.Device, half: bool) -> int:

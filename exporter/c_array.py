@@ -115,12 +115,15 @@ def write(data: bytes, out: Path, source: str, golden: bool) -> Iterator[str]:
 
 
 def bin_bytes(path: Path) -> bytes:
-    """The bytes of a .bin that the runtime accepts."""
+    """The bytes of a .bin that the runtime accepts, and that of a chip, too."""
     try:
         InferenceEngine(path).close()
-        return path.read_bytes()
+        data = path.read_bytes()
     except (ModelError, OSError) as error:
         raise UserError(str(error)) from None
+    if any(op.algorithm for op in records.read(data).ops):
+        raise UserError(f"{path} holds weights for Winograd's algorithm: export it for chips without --store-winograd.")
+    return data
 
 
 def _elements(tensors: list[records.TensorOf]) -> int:

@@ -6,6 +6,7 @@ The output's extension decides what is made; WRITERS below has one row for each.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -66,6 +67,10 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"{', '.join(given)}: only with --int8.")
         if options.int8 is not None and (options.fp16 or writer is _write_onnx):
             raise UserError("--int8 makes a model of whole numbers: it goes with no --fp16, and not to ONNX.")
+        if options.store_winograd is not None and (options.int8 is not None or options.fp16):
+            raise UserError("--store-winograd is for single precision: it goes with no --int8 and no --fp16.")
+        if options.store_winograd is not None and (writer is not _write_bin or options.board is not None):
+            raise UserError("--store-winograd: only for a .bin, and for no --board: chips do not use such weights.")
         if options.with_golden and options.out is not None and options.out.suffix.lower() != ".h":
             raise UserError("--with-golden: only for C headers; a .bin has golden inputs unless --no-golden is given.")
         return while_read(partial(writer, options))
@@ -89,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", metavar="DIR", help="where known data sets are kept")
     parser.add_argument("--samples", type=int, default=256, metavar="N", help="how many held-out samples (default 256)")
     parser.add_argument("--no-golden", action="store_true", help="leave the self-test out of the file")
+    parser.add_argument("--store-winograd", nargs="?", type=_megabytes, const=math.inf, metavar="MB",
+                        help="also store 3 x 3 weights as Winograd's algorithm needs them, up to so much: "
+                             "a larger file that loads faster")  # fmt: skip
     group = parser.add_argument_group("whole numbers", "int8 weights and activations; see docs/int8.md")
     group.add_argument("--int8", nargs="?", const=MIXED[0], metavar="all",
                        help="calculate in int8; layers that hurt stay float32, unless `all`")  # fmt: skip
@@ -114,6 +122,16 @@ def _parser() -> argparse.ArgumentParser:
                        help="without the batch, where the file leaves it open")  # fmt: skip
     group.add_argument("--check", type=Path, metavar="NPZ", help="also prove the import on these inputs")
     return parser
+
+
+def _megabytes(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not found > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of megabytes above 0; SOURCE stands before the option")
+    return found
 
 
 def _numbers(text: str) -> list[float]:
@@ -180,6 +198,7 @@ def _bin_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
         from .imported import Options, convert
 
         given = {name: getattr(options, name) for name in IMPORT_ONLY}
+        given["store_winograd"] = options.store_winograd
         return convert(Path(options.source), out, Options(options.fp16, not options.no_golden, **given))
     from .binary import export
 
@@ -193,6 +212,7 @@ def _bin_lines(options: argparse.Namespace, out: Path) -> Iterator[str]:
         data_dir=options.data_dir,
         samples=options.samples,
         golden=not options.no_golden,
+        store_winograd=options.store_winograd,
     )
 
 

@@ -71,8 +71,9 @@ class TensorRec:
 
 @dataclass(frozen=True)
 class OpRec:
-    """One operator. `weights` is its block from pack.py, or of type "i8" from pack_int8.py; `scratch` (arena offset,
-    bytes); `numbers`, where its output is i8, how that is rescaled."""
+    """One operator. `weights` is its block from pack.py, or of type "i8" from pack_int8.py, and with `algorithm` 1 or 2
+    what winograd.py puts behind it; `scratch` (arena offset, bytes); `numbers`, where its output is i8, how that is
+    rescaled."""
 
     op: str
     inputs: Sequence[int]
@@ -211,6 +212,8 @@ def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, 
 
 def _minor(model: Model) -> int:
     """The lowest version that has all that the file uses."""
+    if any(op.algorithm for op in model.ops):
+        return 2
     made = model.golden is not None and model.golden.kind == "made"
     return int(made or any(pack_int8.is_short(op.op, op.weights) for op in model.ops if op.weight_dtype == "i8"))
 
@@ -342,6 +345,8 @@ def _op(model: Model, i: int, place: tuple[int, int]) -> bytes:
         raise ValueError(f"{name} cannot have weights of type {rec.weight_dtype!r}")
     if bool(rec.weights) != (layout != "none"):
         raise ValueError(f"{name} has {len(rec.weights)} bytes of weights; its layout is {layout!r}")
+    if rec.algorithm not in ((0, 1, 2) if rec.op == "conv2d" and rec.weight_dtype == "f32" else (0,)):
+        raise ValueError(f"{name} cannot have algorithm {rec.algorithm}")
     at, size = rec.scratch
     if at % LINE or at < 0 or size < 0 or (at and not size):
         raise ValueError(f"{name} has scratch memory at {at}, {size} bytes; a multiple of {LINE} is expected")

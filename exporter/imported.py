@@ -17,7 +17,7 @@ from litenet.trainer.errors import UserError
 from litenet.trainer.graph import Graph
 from litenet.trainer.memory import bytes_text
 
-from . import device, format
+from . import device, format, winograd
 from .binary import golden, version_text
 from .importers import READERS, check
 from .importers.foreign import Foreign, shape_text
@@ -42,6 +42,7 @@ class Options:
     input_range: tuple[float, float] | None = None
     resize: str | None = None
     fit: str | None = None
+    store_winograd: float | None = None  # the most megabytes of weights transformed for Winograd's algorithm
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def convert(path: Path, out: Path, options: Options) -> Iterator[str]:
     from . import imported_int8
 
     foreign = READERS[path.suffix.lower()](path, options.input_shape)
+    if foreign.given is not None and options.store_winograd is not None:
+        raise UserError(f"{path} is quantised: --store-winograd is for weights of single precision.")
     if foreign.given is not None and not options.half:
         yield from imported_int8.convert(path, foreign, foreign.given, out, options)
         return
@@ -117,13 +120,17 @@ def convert(path: Path, out: Path, options: Options) -> Iterator[str]:
     with refusing(path):
         answers = golden(found.prepared, half, found.x[:1], found.frames) if options.golden else None
         model = found.model(half, answers)
+        stored = sum(len(op.weights) for op in model.ops)
+        most = options.store_winograd
+        model, told = (model, []) if most is None else winograd.store(model, most)
         binary = format.write(model)
     write_atomically(out, lambda file: file.write(binary))
-    macs, stored = sum(graph.macs(n) for n in graph.nodes), sum(len(op.weights) for op in model.ops)
+    macs = sum(graph.macs(n) for n in graph.nodes)
     nodes = f"{len(found.foreign.graph.nodes)} operators became {len(graph.nodes)}"
     yield f"{out}: {len(binary):,} bytes ({bytes_text(len(binary))}), {'half' if half else 'single'} precision"
     arena = found.prepared.plan.arena_bytes
     yield f"  weights {stored:,} bytes, arena {arena:,} bytes of RAM, {macs:,} MACs an inference"
+    yield from told
     yield f"  {nodes}; input {shape_text(graph.input_shape)}" + preprocessing_text(found.stored.frame)
     yield from found.proofs
 

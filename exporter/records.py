@@ -38,7 +38,7 @@ class TensorOf:
 
 @dataclass(frozen=True)
 class OpOf:
-    """One operator. scratch: (place in the arena, bytes)."""
+    """One operator. scratch: (place in the arena, bytes). algorithm: not 0 where there are transformed weights."""
 
     op: str
     activation: str
@@ -47,6 +47,7 @@ class OpOf:
     weight_dtype: int
     weights_bytes: int
     scratch: tuple[int, int]
+    algorithm: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ def _tensor(r: bytes) -> TensorOf:
 
 
 def _op(r: bytes) -> OpOf:
-    number, act, _, *inputs, output, count, dtype = struct.unpack_from("<HBB4HHBB", r)
+    number, act, algorithm, *inputs, output, count, dtype = struct.unpack_from("<HBB4HHBB", r)
     _, size, scratch_at, scratch = struct.unpack_from("<IIII", r, 16)
     return OpOf(
-        OP_NAMES[number], ACT_NAMES[act], tuple(inputs[:count]), output, dtype, size, (scratch_at, scratch)
+        OP_NAMES[number], ACT_NAMES[act], tuple(inputs[:count]), output, dtype, size, (scratch_at, scratch), algorithm
     )

@@ -31,7 +31,8 @@ PROVENANCE = ("loss", "accuracy", "unknown", "dataset", "source", "created", "li
 @dataclass(frozen=True)
 class Layer:
     """One operator of the program. `shape` and `dtype` are its output's, the shape without the batch; int8 numbers q
-    stand for scale * (q - zero_point). `algorithm` is how it runs here."""
+    stand for scale * (q - zero_point). `algorithm` is how it runs here; of weights_bytes, stored_bytes are
+    weights transformed for Winograd's algorithm."""
 
     name: str
     op: str
@@ -44,6 +45,7 @@ class Layer:
     dtype: str = "float32"
     scale: float = 1.0
     zero_point: int = 0
+    stored_bytes: int = 0
 
 
 class Traced(NamedTuple):
@@ -291,6 +293,7 @@ class InferenceEngine:
                     dtype=DTYPES[output.dtype],
                     scale=output.scale,
                     zero_point=output.zero_point,
+                    stored_bytes=_stored_bytes(op.algorithm, self._tensor(op.inputs[0]), output),
                 )
             )
         return found
@@ -478,6 +481,11 @@ def _explain(model: Any) -> str:
 def _real(q: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
     """What int8 stands for, float32."""
     return np.float32(scale) * (q.astype(np.int32) - zero_point).astype(np.float32)
+
+
+def _stored_bytes(algorithm: int, x: Any, y: Any) -> int:
+    """Of the transformed weights behind those of a convolution: FORMAT.md, section 5."""
+    return 4 * (0, 36, 16)[algorithm] * (x.dims[2] * y.dims[2] + 16) if algorithm else 0
 
 
 def _dims(tensor: Any) -> tuple[int, ...]:

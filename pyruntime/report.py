@@ -26,6 +26,7 @@ def info(engine: InferenceEngine) -> dict[str, Any]:
 
 
 def info_text(found: dict[str, Any]) -> list[str]:
+    transformed = sum(layer["stored_bytes"] for layer in found["layers"])
     facts = [
         ("model", f"{found['name'] or found['file']} (format {found['format']})"),
         ("input", _shape(found["input_shape"]) + " (H x W x C)" * (len(found["input_shape"]) == 3)
@@ -34,7 +35,8 @@ def info_text(found: dict[str, Any]) -> list[str]:
             _shape(s) + f" ({n})" * (len(found["outputs"]) > 1) + _type(t)
             for (n, s), t in zip(found["outputs"].items(), found["output_dtypes"], strict=True))),
         ("file", f"{found['file_bytes']:,} bytes"),
-        ("weights", f"{found['weights_bytes']:,} bytes"),
+        ("weights", f"{found['weights_bytes']:,} bytes" + (
+            f", {transformed:,} of them transformed for Winograd's algorithm" if transformed else "")),
         ("arena", f"{found['arena_bytes']:,} bytes of working memory a run"),
         ("work", f"{found['macs']:,} multiply-accumulates a run"),
     ]  # fmt: skip

@@ -47,6 +47,10 @@ class Bin:
 
     def bytes(self, golden: int = 2) -> bytes:
         """The file; golden: how many inputs its self-test has."""
+        return writer.write(self.model(golden))
+
+    def model(self, golden: int = 2) -> writer.Model:
+        """What the file holds."""
         tensors, at = [writer.TensorRec(self.shape, input=True)], 0
         for i, shape in enumerate(self.shapes[1:]):
             last = i + 1 == len(self.steps)
@@ -60,7 +64,7 @@ class Bin:
             kind = packed_type(OPS[op].OP, "f16" if self.half else "f32")
             ops.append(writer.OpRec(op, (i,), i + 1, attrs, pack(op, attrs, weights, kind), kind))
         meta = {"layers": [f"{op}{i}" for i, (op, _, _) in enumerate(self.steps)], **self.metadata}
-        return writer.write(writer.Model(tensors, ops, self.preprocessing, meta, self._golden(golden)))
+        return writer.Model(tensors, ops, self.preprocessing, meta, self._golden(golden))
 
     def _golden(self, count: int) -> writer.Golden | None:
         if not count:

@@ -102,6 +102,7 @@ class Operator:
     may_cover: tuple[int, ...]
     i8: bool  # of the output
     numbers: int8.Numbers
+    algorithm: int
 
 
 @dataclass
@@ -236,7 +237,7 @@ def check_numbers(name: str, n: int8.Numbers, x: Tensor, y: Tensor, weights: byt
 def read_op(r: bytes, data: bytes, features: int, tensors: list[Tensor]) -> Operator:
     number, activation, algorithm, *inputs, output, count, dtype = struct.unpack_from("<HBB4HHBB", r)
     at, size, scratch_at, scratch = struct.unpack_from("<4I", r, 16)
-    refuse_unless(number in OPS and algorithm == 0, "operator or algorithm")
+    refuse_unless(number in OPS and algorithm <= (2 if number == 2 else 0), "operator or algorithm")
     name, n_inputs, activates, layout, may_cover, attrs = OPS[number]
     refuse_unless(activation <= (9 if activates else 0), "activation")
     refuse_unless(count == n_inputs and all(i == 0xFFFF for i in inputs[count:]), "number of inputs")
@@ -263,8 +264,8 @@ def read_op(r: bytes, data: bytes, features: int, tensors: list[Tensor]) -> Oper
     weights, n = data[at : at + size], int8.numbers(r)
     if y.i8:
         check_numbers(name, n, tensors[inputs[0]], y, weights)
-    place = (scratch_at, scratch)
-    return Operator(name, activation, inputs[:count], output, weights, dtype == 1, place, given, may_cover, y.i8, n)
+    place, half, x = (scratch_at, scratch), dtype == 1, inputs[:count]
+    return Operator(name, activation, x, output, weights, half, place, given, may_cover, y.i8, n, algorithm)
 
 
 def _check_order(f: File) -> None:
@@ -334,6 +335,10 @@ def check_shapes(f: File, op: Operator) -> None:
             want = (*want[:2], y[2])
             sizes = (y[2], kh * kw * (x[2] // G), G)
             values = G * panel_values(y[2] // G, sizes[1])
+            if op.algorithm:
+                plain = a["stride"] == a["dilation"] == (1, 1) and G == 1 and not op.half and not op.i8
+                refuse_unless((kh, kw) == (3, 3) and plain and x[2] % 16 == y[2] % 16 == 0, "transformed weights")
+                values += {1: 36, 2: 16}[op.algorithm] * (x[2] * y[2] + 16)
         elif op.name == "depthwise_conv2d":
             sizes = (x[2], kh * kw, 1)
             values = panel_values(x[2], kh * kw)

@@ -273,6 +273,8 @@ CASES = [
     ("BAD_ACTIVATION", patched((op(0, 2), "B", 10)), "its activation is 10; a number below 10 is expected"),
     ("BAD_ACTIVATION", patched((op(4, 2), "B", 1)), "its activation is 1, but it takes none"),
     ("BAD_ALGORITHM", patched((op(0, 3), "B", 1)), "its algorithm is 1; 0 is expected. Install a newer LiteNet"),
+    ("BAD_ALGORITHM", patched((op(0, 3), "B", 3)), "its algorithm is 3; 0 is expected. Install a newer LiteNet"),
+    ("BAD_ALGORITHM", patched((op(2, 3), "B", 1)), f"byte {op(2, 3)}: its algorithm is 1; 0 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 34), "B", 0)), "stride is 0, 1; 1 to 255 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 40), "B", 0)), "dilation is 0, 1; 1 to 255 is expected"),
     ("BAD_ATTRIBUTE", patched((op(0, 42), "H", 0)), "groups is 0; 1 to 65535 is expected"),

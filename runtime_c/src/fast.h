@@ -5,8 +5,7 @@
 
 #include "litenet_fast.h"
 #include "ln_internal.h"
-#include "ln_panels.h"
-#include "ln_shapes.h"
+#include "ln_wino.h"
 
 enum {
     LN_MOST_ROWS = 16,   /* rows of the largest register tile */
@@ -63,7 +62,7 @@ typedef struct ln_wino {
     uint32_t tiles_down, tiles_right;
     uint32_t pool;           /* 1: the largest of each 2 x 2 outputs is stored */
     ln_finish finish;
-    const float *weights;    /* [point][panel of 16][C][16], ln_wino_step floats from point to point */
+    const float *weights;    /* [point][panel of 16][C][16], ln_wino_step floats from point to point; maybe of the file */
     const float *bias;       /* [O] */
 } ln_wino;
 
@@ -118,13 +117,6 @@ size_t ln_fold_wide(uint8_t *sum, const uint8_t *p, size_t len);
 
 /* The set for this number on this processor; NULL if it has none. */
 const ln_kernels *ln_kernels_for(int kernels);
-
-/* Floats from one point's weights to the next's: C * O is mostly a power of two, and the same weight of all points, made
- * together, would be in one set of the cache. */
-static inline size_t ln_wino_step(uint32_t C, uint32_t O)
-{
-    return (size_t)C * O + LN_PANEL;
-}
 
 static inline uint64_t ln_wino_scratch(const ln_wino *p) /* floats */
 {

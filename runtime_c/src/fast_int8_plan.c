@@ -205,7 +205,8 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     s->group_y = O;
     s->group_w = (size_t)ln_panels_bytes(O, K, LN_I8);
     const int small = (uint64_t)LN_WINO8_POINTS * sizeof(int16_t) * C * O <= LN_WINO8_BYTES && q->kernels->widens;
-    if (q->kernels->wino && (g.C <= LN_WINO8_CHANNELS || small) && ln_plan_wino_suits(&g, O, a.groups)) plan_wino(b, s, q, &g);
+    const int suits = ln_wino_suits(s->call.op.attrs, (uint32_t)g.C, s->call.out.dims[2]);
+    if (q->kernels->wino && (g.C <= LN_WINO8_CHANNELS || small) && suits) plan_wino(b, s, q, &g);
     if (s->run == ln_step_int8_wino) return;
     prepare_weights(b, s, q, taken);
     s->run = ln_step_int8_product;

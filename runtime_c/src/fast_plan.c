@@ -42,7 +42,7 @@ enum { TRANSFORM = 7, THIRD_CACHE = 1 << 23, THIRD_BYTES = 16, MEMORY_BYTES = 5 
 static uint64_t cycles_of(const ln_builder *b, uint64_t macs, uint64_t weights)
 {
     const uint64_t computing = macs / (b->kernels->lanes == 4 ? 8 : 16), bytes = 4 * weights;
-    const uint64_t bytes_a_cycle = b->m->weights_bytes > THIRD_CACHE ? MEMORY_BYTES : THIRD_BYTES;
+    const uint64_t bytes_a_cycle = b->plain > THIRD_CACHE ? MEMORY_BYTES : THIRD_BYTES;
     const uint64_t reading = bytes < LN_SECOND_CACHE ? 0 : bytes / bytes_a_cycle;
     return computing > reading ? computing + reading / 4 : reading + computing / 4;
 }
@@ -58,12 +58,6 @@ static uint64_t wino_cycles(const ln_builder *b, const ln_wino *w)
     const uint64_t points = (uint64_t)(w->m + 2) * (w->m + 2), tiles = (uint64_t)w->tiles_down * w->tiles_right;
     const uint64_t weights = (uint64_t)w->C * w->O;
     return cycles_of(b, tiles * points * (weights + TRANSFORM * (uint64_t)(w->C + w->O)), points * weights);
-}
-
-int ln_plan_wino_suits(const ln_window *g, uint32_t O, int32_t groups)
-{
-    return g->kh == 3 && g->kw == 3 && g->sh == 1 && g->sw == 1 && g->dh == 1 && g->dw == 1 && groups == 1
-        && g->C % LN_PANEL == 0 && O % LN_PANEL == 0;
 }
 
 static ln_wino wino_of(const ln_window *g, uint32_t O, uint32_t m, uint32_t pool, ln_finish finish)
@@ -173,7 +167,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
     }
     s->run = ln_step_product;
     s->algorithm = pool ? "direct, pooled" : "direct";
-    if (!ln_plan_wino_suits(&g, O, a.groups) || b->choice == LN_DIRECT) return;
+    if (!ln_wino_suits(s->call.op.attrs, (uint32_t)g.C, O) || b->choice == LN_DIRECT) return;
 
     uint32_t m = 0;
     uint64_t least = direct_cycles(b, s);
@@ -202,13 +196,23 @@ static void plan_conv2d(ln_builder *b, ln_step *s, uint32_t pool)
 enum { LEAST_TO_SHARE = 300000, LEAST_PART = 100000, PARTS_A_THREAD = 3, LEAST_TO_THREAD = 3000000 }; /* cycles */
 enum { LEAST_TO_SPLIT = 1 << 18 }; /* floats of transformed weights */
 
-/* A place for the weights that Winograd's algorithm needs, made when all layers have theirs. */
+/* Does the file hold the weights that this step needs? */
+static int stored(const ln_step *s)
+{
+    return s->call.op.algorithm != 0 && s->wino.m == ln_wino_tile(s->call.op.algorithm);
+}
+
+/* A place for the weights that Winograd's algorithm needs, made when all layers have theirs; or where the file has them. */
 static void place_weights(ln_builder *b, ln_step *s)
 {
     const uint32_t C = s->wino.C, O = s->wino.O, points = (s->wino.m + 2) * (s->wino.m + 2);
-    const uint64_t floats = points * (uint64_t)ln_wino_step(C, O);
-    s->wino.weights = ln_plan_take(b, floats * sizeof(float));
+    const uint64_t floats = points * ln_wino_step(C, O);
     s->wino.bias = ln_plan_take(b, (uint64_t)O * sizeof(float));
+    if (stored(s)) {
+        s->wino.weights = (const float *)(const void *)(s->call.w + ln_panels_bytes(O, 9 * (uint64_t)C, LN_F32));
+        return;
+    }
+    s->wino.weights = ln_plan_take(b, floats * sizeof(float));
     b->transformed += floats;
 }
 
@@ -223,7 +227,7 @@ static void transform_part(void *job, uint32_t index, uint32_t worker)
     float *weights = (float *)(uintptr_t)p->weights, *bias = (float *)(uintptr_t)p->bias;
     (void)worker;
     if (s->run != ln_step_wino) return;
-    b->kernels->wino_weights(p->m, s->call.w, dtype == LN_F16, p->C, p->O, weights, 0, p->O / LN_PANEL);
+    if (!stored(s)) b->kernels->wino_weights(p->m, s->call.w, dtype == LN_F16, p->C, p->O, weights, 0, p->O / LN_PANEL);
     for (uint32_t o = 0; o < p->O; o += LN_PANEL)
         ln_read_weights(s->call.w, dtype, (size_t)o * (9 * p->C + 1), bias + o, LN_PANEL);
 }
@@ -299,6 +303,17 @@ static void widen(ln_builder *b)
     }
 }
 
+static uint64_t plain_bytes(const ln_model *m)
+{
+    uint64_t apart = 0;
+    for (uint32_t i = 0; i < m->op_count; i++) {
+        ln_call c;
+        ln_load_call(m, i, &c);
+        if (c.op.algorithm) apart += ln_wino_stored_bytes(c.op.algorithm, c.in[0].dims[2], c.out.dims[2]);
+    }
+    return apart < m->weights_bytes ? m->weights_bytes - apart : 0; /* several records may name one block */
+}
+
 static void build(ln_builder *b)
 {
     ln_plan counting;
@@ -314,6 +329,7 @@ static void build(ln_builder *b)
     made->step = ln_plan_take(b, list);
     made->joined = ln_plan_take(b, list);
     widen(b);
+    b->plain = plain_bytes(b->m);
     for (uint32_t i = 0; i < b->m->op_count; i++) {
         ln_step *s = b->memory ? &made->step[i] : &spare[0], *j = b->memory ? &made->joined[i] : &spare[1];
         ln_plan_op(b, i, 0, s);
@@ -329,13 +345,10 @@ static void build(ln_builder *b)
 uint32_t ln_fast_candidates(const ln_model *m, uint32_t op_index)
 {
     ln_call c;
-    ln_conv2d_attrs a;
     if (m == NULL || op_index >= m->op_count) return 0;
     ln_load_call(m, op_index, &c);
     if (c.op.id != LN_OP_CONV2D || ln_touches_i8(&c)) return 0;
-    ln_conv2d_decode(c.op.attrs, &a);
-    const ln_window g = ln_window_of(&c, a.kernel_size, a.stride, a.padding, a.dilation);
-    if (!ln_plan_wino_suits(&g, c.out.dims[2], a.groups)) return 0;
+    if (!ln_wino_suits(c.op.attrs, c.in[0].dims[2], c.out.dims[2])) return 0;
     return 1u << LN_DIRECT | 1u << LN_WINOGRAD_2 | 1u << LN_WINOGRAD_4;
 }
 
@@ -353,12 +366,12 @@ static size_t bytes_of(ln_builder b) /* that was told what, and has counted noth
 
 size_t ln_fast_bytes_as(const ln_model *m, int kernels, int choice)
 {
-    return bytes_of((ln_builder){m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL});
+    return bytes_of((ln_builder){m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL, 0});
 }
 
 ln_status ln_fast_prepare_as(ln_model *m, int kernels, int choice, ln_pool *pool, void *memory, size_t bytes)
 {
-    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL};
+    ln_builder b = {m, ln_kernels_for(kernels), choice, NULL, NULL, 0, 0, 0, 0, NULL, 0};
     const size_t need = bytes_of(b);
     if (need == 0 || memory == NULL) return LN_NULL_POINTER;
     if (bytes < need) return LN_ARENA_TOO_SMALL;
@@ -384,7 +397,7 @@ ln_status ln_fast_prepare(ln_model *m, int kernels, ln_pool *pool, void *memory,
 
 uint32_t ln_fast_threads(const ln_model *m, int kernels, uint32_t processors)
 {
-    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0, 0, NULL};
+    ln_builder b = {m, ln_kernels_for(kernels), LN_CHOOSE, NULL, NULL, 0, 0, 0, 0, NULL, 0};
     if (m == NULL || m->len == 0 || b.kernels == NULL) return 1;
     build(&b);
     return b.cycles < LEAST_TO_THREAD || processors < 1 ? 1 : processors;

@@ -16,8 +16,9 @@ typedef struct ln_builder {
     uint64_t used;       /* bytes of it */
     uint64_t scratch;    /* the most that a step needs */
     uint64_t cycles;     /* of all steps */
-    uint64_t transformed; /* floats of Winograd's weights */
+    uint64_t transformed; /* floats of Winograd's weights that are to be made */
     float **widened;     /* half weights of each operator as floats, where kernels->halves is 0 */
+    uint64_t plain;      /* bytes of weights in the file, but for those that it holds transformed */
 } ln_builder;
 
 /* Bytes of the plan's memory, a multiple of 64 from its start; NULL while they are counted. */
@@ -31,9 +32,6 @@ void ln_plan_op(ln_builder *b, uint32_t i, uint32_t pool, ln_step *s);
 
 /* Into how many parts a step is cut. */
 uint32_t ln_plan_parts(const ln_builder *b, const ln_step *s);
-
-/* Can Winograd's algorithm do this convolution, of O outputs? */
-int ln_plan_wino_suits(const ln_window *g, uint32_t O, int32_t groups);
 
 /* Do these floats share memory? */
 int ln_plan_overlap(const ln_place *a, uint64_t a_floats, const ln_place *b, uint64_t b_floats);

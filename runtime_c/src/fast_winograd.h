@@ -175,7 +175,7 @@ static void wino(const ln_wino *p, const float *x, float *y, float *scratch, uin
 {
     const int m = (int)p->m;
     const uint32_t points = (uint32_t)((m + 2) * (m + 2));
-    const size_t weights_step = ln_wino_step(p->C, p->O);
+    const size_t weights_step = (size_t)ln_wino_step(p->C, p->O);
     const uint32_t blocks = (end - first + LN_WINO_BLOCK - 1) / LN_WINO_BLOCK;
     const uint32_t most = TILE_PANELS > 1 ? NARROW_ROWS : ROWS; /* panels by themselves: weights are read once */
     const size_t span[1] = {0};
@@ -228,7 +228,7 @@ INLINE void wino_weights_of(const int m, const uint8_t *w, uint32_t f16, uint32_
                             uint32_t panel, uint32_t panel_end)
 {
     const int n = m + 2;
-    const size_t step = ln_wino_step(C, O);
+    const size_t step = (size_t)ln_wino_step(C, O);
     (void)f16; /* where halves have been widened */
     for (uint32_t q = panel; q < panel_end; q++)
         for (uint32_t c = 0; c < C; c++)

@@ -161,6 +161,15 @@ static ln_status check_attributes(ln_model *m, uint32_t i, const ln_op *op, cons
     return LN_OK;
 }
 
+static int has_algorithms(uint32_t id) /* besides 0; in a build for chips none */
+{
+#ifdef LN_TERSE
+    return (void)id, 0;
+#else
+    return id == LN_OP_CONV2D;
+#endif
+}
+
 static ln_status check_op(ln_model *m, uint32_t i)
 {
     const uint32_t rec = ln_op_record(m, i);
@@ -173,7 +182,8 @@ static ln_status check_op(ln_model *m, uint32_t i)
     if (!ln_has_activation(op.activation) || (op.activation && !facts->activation))
         return ln_fail(m, LN_BAD_ACTIVATION, (int32_t)i, rec + 2, op.activation,
                        facts->activation ? LN_ACT_END : 0);
-    if (op.algorithm) return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
+    if (op.algorithm && !has_algorithms(op.id)) /* those of conv2d are for its own shape rule */
+        return ln_fail(m, LN_BAD_ALGORITHM, (int32_t)i, rec + 3, op.algorithm, 0);
     if ((s = check_indices(m, i, &op, facts->n_inputs)) != LN_OK) return s;
     if ((s = ln_check_types(m, i, &op, facts)) != LN_OK) return s;
     if (op.activation > LN_ACT_RELU6 && op.id != LN_OP_ACTIVATION
@@ -254,12 +264,12 @@ static ln_status check_order(ln_model *m, uint32_t i)
                            c.in[k].last, i);
     }
     const ln_status s = own_check(&c);
-    switch (s) {
-    case LN_OK: return LN_OK;
-    case LN_BAD_WEIGHTS: return ln_fail(m, s, (int32_t)i, rec + 20, c.op.weights_bytes, 1);
-    case LN_BAD_SCRATCH: return ln_fail(m, s, (int32_t)i, rec + 28, c.op.scratch_bytes, 0);
-    default: return ln_fail(m, s, (int32_t)i, rec + 12, c.op.output, 0); /* LN_BAD_SHAPE */
-    }
+    if (s == LN_OK) return LN_OK;
+    uint32_t at = 12, found = c.op.output; /* LN_BAD_SHAPE */
+    if (s == LN_BAD_WEIGHTS) at = 20, found = c.op.weights_bytes;
+    if (s == LN_BAD_SCRATCH) at = 28, found = c.op.scratch_bytes;
+    if (s == LN_BAD_ALGORITHM) at = 3, found = c.op.algorithm;
+    return ln_fail(m, s, (int32_t)i, rec + at, found, s == LN_BAD_WEIGHTS);
 }
 
 /* ---- arena */

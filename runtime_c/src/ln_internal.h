@@ -210,7 +210,7 @@ typedef struct ln_call {
 /* Each operator is one file, op_<name>.c, with three functions, and where it also runs on int8 tensors a fourth,
  * ln_<name>_i8_run, in op_<name>_i8.c or beside them:
  *   check  the shape rule, of both forms: c->out against c->in and the attributes, which are in range; weights_bytes and
- *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_WEIGHTS or LN_BAD_SCRATCH,
+ *          scratch_bytes exactly what run uses. LN_OK, LN_BAD_SHAPE, LN_BAD_ALGORITHM, LN_BAD_WEIGHTS or LN_BAD_SCRATCH,
  *          which is what any scratch memory is: no operator has any. Every dim is at least 1 and every c->in[k].elements, c->out.elements is true and below
  *          2^30, but products with attributes can pass 32 bits: use uint64_t.
  *   run    check has passed: tests nothing.

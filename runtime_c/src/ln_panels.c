@@ -36,7 +36,7 @@
 
 #endif
 
-uint64_t ln_panels_bytes(uint32_t O, uint64_t K, uint32_t dtype)
+LN_COLD uint64_t ln_panels_bytes(uint32_t O, uint64_t K, uint32_t dtype)
 {
     const uint32_t width = (O + 3) / 4 * 4; /* of all panels together */
     /* for int8 a bias, a multiplier, and the weights of fours of inputs; else a bias and the weights. Below 2^32, so

@@ -58,7 +58,7 @@ LN_COLD size_t ln_input_elements(const ln_model *m)
     return t.elements;
 }
 
-size_t ln_input_bytes(const ln_model *m)
+LN_COLD size_t ln_input_bytes(const ln_model *m)
 {
     ln_tensor t;
 
@@ -67,7 +67,7 @@ size_t ln_input_bytes(const ln_model *m)
     return t.bytes;
 }
 
-size_t ln_output_elements(const ln_model *m)
+LN_COLD size_t ln_output_elements(const ln_model *m)
 {
     size_t sum = 0;
     ln_tensor t;
@@ -95,7 +95,7 @@ static size_t output_bytes(const ln_model *m, uint32_t end, size_t *next)
     return sum;
 }
 
-size_t ln_output_bytes(const ln_model *m)
+LN_COLD size_t ln_output_bytes(const ln_model *m)
 {
     size_t next;
 
@@ -150,7 +150,7 @@ void ln_run_op(const ln_call *c)
 #endif
 }
 
-uint64_t ln_op_macs(const ln_model *m, uint32_t index)
+LN_COLD uint64_t ln_op_macs(const ln_model *m, uint32_t index)
 {
     ln_call c;
 

@@ -4,8 +4,7 @@
  *
  * Four positions at a time are four rows of a matrix product. The spans of a row are the pixels under the taps, where
  * they lie in the image; taps outside it see ZEROS. No copy of the windows is made. */
-#include "ln_panels.h"
-#include "ln_shapes.h"
+#include "ln_wino.h"
 
 #ifdef LN_SMALL
 enum { ZERO_COUNT = 16 };
@@ -29,7 +28,14 @@ ln_status ln_conv2d_check(const ln_call *c)
     const uint32_t groups = (uint32_t)a.groups, C = c->in[0].dims[2], O = c->out.dims[2];
     if (C % groups || O % groups) return LN_BAD_SHAPE;
     const uint64_t K = (uint64_t)(g.kh * g.kw) * (C / groups);
-    return ln_check_rest(c, groups * ln_panels_bytes(O / groups, K, c->op.weight_dtype));
+    uint64_t bytes = groups * ln_panels_bytes(O / groups, K, c->op.weight_dtype);
+#ifndef LN_TERSE /* which takes algorithm 0 only */
+    if (c->op.algorithm) {
+        if (c->op.algorithm > 2 || c->op.weight_dtype != LN_F32 || !ln_wino_suits(c->op.attrs, C, O)) return LN_BAD_ALGORITHM;
+        if (bytes >> 32 == 0) bytes += ln_wino_stored_bytes(c->op.algorithm, C, O);
+    }
+#endif
+    return ln_check_rest(c, bytes);
 }
 
 typedef struct positions { /* up to four positions of the window, seen by one group */

@@ -80,7 +80,7 @@ LN_COLD size_t ln_output_elements(const ln_model *m)
 }
 
 /* Bytes of `out` that the outputs among tensors [0, end) take; where `end` is an output, *next is where it begins. */
-static size_t output_bytes(const ln_model *m, uint32_t end, size_t *next)
+static LN_COLD size_t output_bytes(const ln_model *m, uint32_t end, size_t *next)
 {
     size_t sum = 0;
     ln_tensor t;

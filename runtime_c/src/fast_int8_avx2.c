@@ -108,25 +108,57 @@ INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
     return (dw_pair){{_mm256_set1_epi32(two), _mm256_set1_epi32(two)}};
 }
 
-/* ln_rounded of x[i] inverse, 16 times */
-INLINE dw_sums dw_rounded(const float *x, float inverse)
-{
-    const __m256 sign = _mm256_set1_ps(-0.0f), half = _mm256_set1_ps(0.5f), most = _mm256_set1_ps(512.0f);
-    dw_sums s;
-    for (int i = 0; i < 2; i++) {
-        const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse));
-        const __m256 t = _mm256_min_ps(most, _mm256_max_ps(_mm256_set1_ps(-512.0f), product));
-        const __m256 moved = _mm256_add_ps(t, _mm256_or_ps(_mm256_and_ps(t, sign), half));
-        s.part[i] = _mm256_cvttps_epi32(_mm256_and_ps(moved, _mm256_cmp_ps(t, t, _CMP_ORD_Q)));
-    }
-    return s;
-}
-
 INLINE dw_sums dw_times128(dw_sums s)
 {
     return (dw_sums){{_mm256_slli_epi32(s.part[0], 7), _mm256_slli_epi32(s.part[1], 7)}};
 }
 
+/* ---- floats to bytes: rounding moves them by a half away from zero, and cuts */
+
+INLINE __m256i cut(const float *x, __m256 inverse, __m256 *nothing)
+{
+    const __m256 from = _mm256_loadu_ps(x), t = _mm256_min_ps(_mm256_mul_ps(from, inverse), _mm256_set1_ps(512.0f));
+    const __m256 away = _mm256_or_ps(_mm256_and_ps(t, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(0.5f));
+    *nothing = _mm256_or_ps(*nothing, _mm256_sub_ps(from, from)); /* of what is not finite no zero */
+    return _mm256_cvttps_epi32(_mm256_add_ps(t, away));            /* the least int32_t, where it is less */
+}
+
+/* z + x inverse; 0 where one is not finite */
+int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
+{
+    const __m256 by = _mm256_set1_ps(inverse);
+    const __m256i zero = _mm256_set1_epi16((int16_t)z);
+    const ln_quantum all = {0, -128, 127, 0};
+    __m256 nothing = _mm256_setzero_ps();
+    for (size_t i = 0; i < n; i += 32) {
+        const float *from = x + i;
+        const size_t left = n - i;
+        float some[32];
+        if (left < 32) {
+            for (size_t k = 0; k < 32; k++) some[k] = k < left ? from[k] : 0;
+            from = some;
+        }
+        const __m256i a = _mm256_packs_epi32(cut(from, by, &nothing), cut(from + 8, by, &nothing));
+        const __m256i b = _mm256_packs_epi32(cut(from + 16, by, &nothing), cut(from + 24, by, &nothing));
+        const __m256i bytes = held(_mm256_adds_epi16(a, zero), _mm256_adds_epi16(b, zero), all);
+        if (left < 32) __builtin_memcpy(y + i, &bytes, left);
+        else _mm256_storeu_si256((__m256i *)(void *)(y + i), bytes);
+    }
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_castps_si256(nothing), _mm256_setzero_si256())) == -1;
+}
+
+void sum8(const int8_t *x, int32_t *sum, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256i eight = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(x + i)));
+        _mm256_storeu_si256((__m256i *)(void *)(sum + i), _mm256_add_epi32(eight_at(sum + i), eight));
+    }
+    for (; i < n; i++) sum[i] += x[i];
+}
+
+#define OWN_ENTER
+#define OWN_SUM8
 #define PRODUCTS 24
 #define WINO_PRODUCTS 24
 #define WIDE 16

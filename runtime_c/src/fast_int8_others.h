@@ -163,6 +163,7 @@ SHARED int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 }
 #endif
 
+#ifndef OWN_SUM8
 SHARED void sum8(const int8_t *x, int32_t *sum, size_t n)
 {
     size_t i = 0;
@@ -176,3 +177,4 @@ SHARED void sum8(const int8_t *x, int32_t *sum, size_t n)
     }
     for (; i < n; i++) sum[i] += x[i];
 }
+#endif

@@ -15,7 +15,8 @@
  *     PRODUCTS             of bytes that are added in a cycle, about
  *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
  *     ONE_ROW8             there is one_row8, for a row whose weights are as they are stored
- *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile
+ *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile, and put_half for the first
+ *                          parts of four
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
  *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
  *     OWN_PRODUCT          the file that has the set's products: of the above it needs no more than va, byte and ZERO
@@ -46,9 +47,11 @@ typedef struct tile8 { /* what a register tile is told; all counts are of number
 /* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
  * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
 INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *y, const int R, const int V)
+                       const uint8_t *put, int8_t *y, const int R, const int V, const int half)
 {
     va s[MOST_ROWS * 4];
+
+    (void)half; /* with PUTS_TILES, 1: only the first part of each sum is needed, and no other is made */
 
 #ifdef PUTS_TILES
     sums = NULL;
@@ -105,7 +108,8 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             }
         }
 #ifdef PUTS_TILES
-        put_tile(s, of, p->q, y, p->y_step, rows, R);
+        if (half) put_half(s, of, p->q, y, p->y_step, rows);
+        else put_tile(s, of, p->q, y, p->y_step, rows, R);
 #else
         UNROLL
         for (int m = 0; m < R; m++) {
@@ -127,13 +131,22 @@ typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32
     static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
                                 const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
     {                                                                                                       \
-        tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
+        tile8_sums(t, x, w, sums, p, put, y, R, V, 0);                                                      \
     }
 TILES8(TILE8)
 #undef TILE8
 #define TILE8(R, V) [(V) / 2][R] = tile8_##R##x##V,
 static tile8_fn *const TILE[VECTORS / 2 + 1][MOST_ROWS + 1] = {TILES8(TILE8)}; /* of 1, 2 or 4 vectors */
 #undef TILE8
+
+#ifdef PUTS_TILES
+/* Four rows of the first eight channels. */
+static void tile8_half(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
+                       const uint8_t *put, int8_t *y)
+{
+    tile8_sums(t, x, w, sums, p, put, y, 4, 1, 1);
+}
+#endif
 
 /* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
 static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
@@ -252,15 +265,16 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
     ln_product8 narrow = *p; /* whose rows go to `kept` first */
     uint8_t put[8 * LN_PANEL] = {0};
     int8_t kept[MOST_ROWS * LN_PANEL];
-    narrow.y_step = LN_PANEL;
     narrow.bias = NULL;
     __builtin_memcpy(put, p->bias ? (const uint8_t *)(p->bias + o) : stored, 4 * (size_t)width);
     __builtin_memcpy(put + 4 * LN_PANEL, stored + 4 * (size_t)width, 4 * (size_t)width);
     for (uint32_t m = 0, n; m < rows; m += n) {
-        n = rows_of(1, rows - m, p->pool ? 4 : 1);
-        TILE[0][n](t, at + m, weights, NULL, &narrow, put, kept);
+        const int half = live <= LN_PANEL / 2 && rows - m >= 4, direct = half && live == LN_PANEL / 2;
+        n = half ? 4 : rows_of(1, rows - m, p->pool ? 4 : 1);
+        narrow.y_step = direct ? p->y_step : LN_PANEL;
+        (half ? tile8_half : TILE[0][n])(t, at + m, weights, NULL, &narrow, put, direct ? y : kept);
         for (uint32_t r = 0; r < (p->pool ? n / 4 : n); r++, y += p->y_step)
-            put_some(y, kept + r * LN_PANEL, live);
+            if (!direct) put_some(y, kept + r * LN_PANEL, live);
     }
 #else
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */

@@ -75,11 +75,45 @@ static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair 
 #undef DW_BELOW
 }
 
+#ifdef PUTS_TILES
+/* Fewer channels, of which 16 is a multiple, and neighbours: lines are rows of bytes, with the channels again and again. */
+static void dw_flat(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row, uint32_t row_end)
+{
+    const uint32_t C = d->C, width = (C + 3) & ~3u, line = d->Wo * C;
+    uint8_t put[8 * LN_PANEL], taps[LN_BYTE_TAPS * LN_PANEL];
+    dw_pair pairs[LN_BYTE_TAPS / 2];
+    ln_depthwise8 some = *d;
+    for (uint32_t i = 0; i < LN_PANEL; i++) {
+        __builtin_memcpy(put + 4 * i, w + 4 * (i % C), 4);
+        __builtin_memcpy(put + 4 * (LN_PANEL + i), w + 4 * (width + i % C), 4);
+        for (uint32_t t = 0; t < d->taps; t++) taps[t * LN_PANEL + i] = w[(8 + t) * width + i % C];
+    }
+    dw_weights(taps, LN_PANEL, d->taps, pairs);
+    const pv first = put_load(put, put + 4 * LN_PANEL);
+    some.C = LN_PANEL;
+    some.step_j = LN_PANEL;
+    for (uint32_t i = row; i < row_end; i++) {
+        const int8_t *at = x + i * d->step_i;
+        const uint32_t whole = line / LN_PANEL * LN_PANEL;
+        some.Wo = whole / LN_PANEL;
+        dw_line(&some, at, pairs, &first, y + i * (size_t)line, LN_PANEL);
+        some.Wo = line > whole;
+        dw_line(&some, at + whole, pairs, &first, y + i * (size_t)line + whole, line - whole);
+    }
+}
+#endif
+
 SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
                        uint32_t row_end, uint32_t panel, uint32_t panel_end)
 {
     const int by_columns = d->taps == 9 && d->step_j == d->C && d->tap[1] == d->C && d->tap[3] != 3 * (size_t)d->C
                         && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
+#ifdef PUTS_TILES
+    if (d->C < LN_PANEL && LN_PANEL % d->C == 0 && d->step_j == d->C) {
+        dw_flat(d, w, x, y, row, row_end);
+        return;
+    }
+#endif
     for (uint32_t q = panel; q < panel_end; q++) {
         const uint32_t o = q * LN_PANEL, live = d->C - o < LN_PANEL ? d->C - o : LN_PANEL, width = (live + 3) & ~3u;
         const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);

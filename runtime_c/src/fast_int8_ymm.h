@@ -100,6 +100,19 @@ INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     }
 }
 
+/* The first `rows` of four rows of sums, of which the first eight channels, to bytes. */
+INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows)
+{
+    __m256i r[4];
+    UNROLL
+    for (int m = 0; m < 4; m++) r[m] = requant(s[m].part[0], p->scale.part[0], q);
+    const __m256i v = held(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]), q);
+    int64_t eight[4];
+    _mm256_storeu_si256((__m256i *)(void *)eight, v);
+    UNROLL
+    for (int m = 0; m < 4 && m < rows; m++) __builtin_memcpy(y + (size_t)m * step, eight + m, 8);
+}
+
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {

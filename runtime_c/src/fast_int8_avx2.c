@@ -12,6 +12,8 @@
 
 #define LIFTS 0
 #define WIDENS 2
+#define DOUBLED /* sums, and with them biases: weights come so */
+#define DW_WEIGHTS(p) doubled(p)
 typedef int16_t byte;
 typedef __m256i vx;
 #define SPLAT4(p) _mm256_set1_epi32(two_at(p))
@@ -66,7 +68,7 @@ static void one_row8(const ln_product8 *p, const uint8_t *w, const int16_t *x, i
         }
         const va whole = {{_mm256_permute4x64_epi64(_mm256_hadd_epi32(s[0], s[1]), 0xD8),
                            _mm256_permute4x64_epi64(_mm256_hadd_epi32(s[2], s[3]), 0xD8)}};
-        const va sums = added(whole, put.bias);
+        const va sums = added(added(whole, whole), put.bias);
         put_tile(&sums, &put, p->q, kept, 0, 1, 1);
         for (uint32_t j = 0; j < live; j++) y[o + j] = kept[j];
     }
@@ -82,6 +84,11 @@ typedef struct dw_pair {
 INLINE dw_pair dw_side_by_side(__m128i a, __m128i b)
 {
     return (dw_pair){{_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b))}};
+}
+
+INLINE dw_pair doubled(dw_pair p)
+{
+    return (dw_pair){{_mm256_slli_epi16(p.part[0], 1), _mm256_slli_epi16(p.part[1], 1)}};
 }
 
 typedef va dw_sums;

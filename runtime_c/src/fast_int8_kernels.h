@@ -8,7 +8,8 @@
  *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
  *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers; 2: and weights by two k,
- *                          not by four, so that above each four is a two
+ *                          not by four, so that above each four is a two, and doubled
+ *     DOUBLED              defined where vectors of sums are twice the sums (put_load doubles biases)
  *     byte                 what x and weights are in memory: int8_t or int16_t
  *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
  *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4

@@ -3,6 +3,10 @@
 #ifndef OWN_DEPTHWISE
 /* ---- depthwise: taps go in pairs, whose bytes stand side by side, so that one instruction multiplies and adds both */
 
+#ifndef DW_WEIGHTS
+#define DW_WEIGHTS(p) p
+#endif
+
 /* The weights of each pair of taps; behind the last one come zeros. */
 static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair *pairs)
 {
@@ -10,7 +14,7 @@ static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair 
         int8_t row[2][LN_PANEL] = {{0}};
         __builtin_memcpy(row[0], w, width);
         if (t + 1 < taps) __builtin_memcpy(row[1], w + width, width);
-        pairs[t / 2] = dw_side_by_side(pixel(row[0]), pixel(row[1]));
+        pairs[t / 2] = DW_WEIGHTS(dw_side_by_side(pixel(row[0]), pixel(row[1])));
     }
 }
 
@@ -124,7 +128,8 @@ SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
             static const uint8_t tap[5][2] = {{0, 3}, {1, 4}, {2, 5}, {6, 7}, {9, 8}}; /* 9: none */
             int8_t row_of[10][LN_PANEL] = {{0}};
             for (uint32_t t = 0; t < 9; t++) __builtin_memcpy(row_of[t], wq + t * (size_t)width, width);
-            for (uint32_t i = 0; i < 5; i++) pairs[i] = dw_side_by_side(pixel(row_of[tap[i][0]]), pixel(row_of[tap[i][1]]));
+            for (uint32_t i = 0; i < 5; i++)
+                pairs[i] = DW_WEIGHTS(dw_side_by_side(pixel(row_of[tap[i][0]]), pixel(row_of[tap[i][1]])));
         } else {
             dw_weights(wq, width, d->taps, pairs);
         }

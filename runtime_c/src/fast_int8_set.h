@@ -108,7 +108,8 @@ typedef struct ln_int8 {
     const char *name;
     uint32_t lifts;        /* 1: products read x + 128, a uint8_t, so biases are less 128 times the sum of the weights */
     uint32_t depthwise_lifts; /* 1: so does the depthwise convolution, which makes up for it itself */
-    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes. 2: and weights by two k */
+    uint32_t widens;       /* 1: products read int16_t, weights too; steps count numbers, not bytes. 2: and weights by two k,
+                            * doubled */
     uint32_t pairs;        /* 1: Winograd's weights of two inputs stand side by side */
     uint32_t products, wino_products; /* that are added in a cycle, about: of bytes, and of Winograd's points */
     /* rows [row, row_end) of y, channels of the panels [panel, panel_end); with pool, rows are multiples of 4 */

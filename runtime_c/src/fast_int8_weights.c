@@ -33,7 +33,7 @@ void ln_product8_prepare(const ln_int8 *kernels, const ln_product8 *p, uint32_t 
                 for (uint32_t k = i % p->n; k < i % p->n + together; k++) {
                     const uint32_t at = i / p->n * taken + k;
                     const int8_t v = k < taken ? stored[(size_t)(at / 4) * 4 * width + 4 * j + at % 4] : 0;
-                    if (kernels->widens) *words++ = v;
+                    if (kernels->widens) *words++ = (int16_t)(kernels->widens == 2 ? 2 * v : v);
                     else *bytes++ = v;
                 }
         for (uint32_t j = 0; bias && j < LN_PANEL; j++) {

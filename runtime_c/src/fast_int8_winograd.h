@@ -20,6 +20,11 @@
  * Tiles go through in blocks: transform their inputs to scratch, multiply point by point, transform back, round, store. */
 
 #define WINO_INVERSE 0x38E38E39u /* 9 times this is 1 modulo 2^32 */
+#ifdef DOUBLED
+#define WINO_SHIFT 5
+#else
+#define WINO_SHIFT 6
+#endif
 
 enum { POINTS = LN_WINO8_POINTS, BLOCK = LN_WINO8_BLOCK, CHUNK = LN_WINO8_CHUNK, PANEL_SUMS = LN_PANEL / SUMS };
 
@@ -149,7 +154,7 @@ static void sums_from_points8(const int32_t *from, size_t step, int32_t (*sums)[
             from_points8(h + 6 * i, t);
             UNROLL
             for (int j = 0; j < 4; j++) {
-                const vs y = (vs)(t[j] * WINO_INVERSE) >> 6;
+                const vs y = (vs)(t[j] * WINO_INVERSE) >> WINO_SHIFT;
                 PUT(&sums[4 * i + j][k], y);
             }
         }
@@ -206,6 +211,12 @@ static void find_inputs8(const ln_wino8 *p, uint32_t tile, const int8_t *x, cons
     for (int32_t i = i0; i < i0 + 6; i++) {
         const uint32_t inside = i >= 0 && i < p->H ? (uint32_t)p->W : 0;
         const size_t line = (size_t)i * (size_t)p->W;
+        if (inside && j0 >= 0 && j0 + 6 <= p->W) {
+            const int8_t *first = x + (line + (size_t)j0) * p->C;
+            UNROLL
+            for (int j = 0; j < 6; j++, first += p->C) *at++ = first;
+            continue;
+        }
         for (int32_t j = j0; j < j0 + 6; j++) *at++ = (uint32_t)j < inside ? x + (line + (size_t)j) * p->C : border;
     }
 }

@@ -57,16 +57,24 @@ typedef struct pv { /* biases and multipliers of a panel */
 
 INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 {
-    return (pv){sixteen_at(bias), sixteen_at(scale)};
+    const va b = sixteen_at(bias);
+#ifdef DOUBLED
+    return (pv){added(b, b), sixteen_at(scale)};
+#else
+    return (pv){b, sixteen_at(scale)};
+#endif
 }
 
-/* z + requant(a, m) */
+/* z + requant(a, m), the upper half of a product of 64 bits where a is doubled: with DOUBLED it comes so */
 INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
 {
-    const __m256i half = _mm256_set1_epi64x((int64_t)(2 * q.z + 1) * (1 << 30));
+    const __m256i half = _mm256_set1_epi64x((2 * (int64_t)q.z + 1) * ((int64_t)1 << 31));
+#ifndef DOUBLED
+    a = _mm256_add_epi32(a, a);
+#endif
     const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(a, m), half);
     const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(m, 32)), half);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xAA);
+    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 }
 
 INLINE __m256i requant16(va s, const pv *p, ln_quantum q) /* in 16 bits, and in the order of _mm256_packs_epi32 */

@@ -71,6 +71,10 @@ static void put_lines(const ln_int8_step *q, const ln_window *g, int32_t apart, 
     for (int32_t i = first; i < end; i++) {
         const int32_t from = i - g->top;
         const int8_t *seen = x + (size_t)from * (size_t)g->W * C;
+        if (g->kh == 1 && i % g->sh) { /* is seen by no window */
+            at += line;
+            continue;
+        }
         if (from < 0 || from >= g->H) {
             put(q, frame, at, NULL, z, line);
             at += line;

@@ -102,13 +102,26 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
+INLINE __m256i shifted(dw_sums s, int32_t c, uint32_t shift, ln_quantum q)
+{
+    const __m256i rest = _mm256_set1_epi32(c);
+    const __m128i by = _mm_cvtsi32_si128((int)shift);
+    for (int i = 0; i < 2; i++) s.part[i] = _mm256_sra_epi32(_mm256_add_epi32(s.part[i], rest), by);
+    return _mm256_adds_epi16(_mm256_packs_epi32(s.part[0], s.part[1]), _mm256_set1_epi16((int16_t)q.z));
+}
+
 INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
 {
-    const __m256i rest = _mm256_set1_epi32(c), z = _mm256_set1_epi32(q.z);
-    const __m128i by = _mm_cvtsi32_si128((int)shift);
-    for (int i = 0; i < 2; i++) s.part[i] = _mm256_add_epi32(_mm256_sra_epi32(_mm256_add_epi32(s.part[i], rest), by), z);
-    store_held(s, q, y);
+    const __m256i words = shifted(s, c, shift, q);
+    _mm_storeu_si128((__m128i *)(void *)y, _mm256_castsi256_si128(held(words, words, q)));
 }
+
+INLINE void shift32(dw_sums a, dw_sums b, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+{
+    _mm256_storeu_si256((__m256i *)(void *)y, held(shifted(a, c, shift, q), shifted(b, c, shift, q), q));
+}
+
+#define SHIFTS_32
 
 INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */
 {

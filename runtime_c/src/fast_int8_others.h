@@ -166,8 +166,14 @@ SHARED void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t 
 {
     const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
     size_t i = 0;
+#ifdef SHIFTS_32
+    for (; small && i + 32 <= n; i += 32)
+        shift32(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2),
+                two_products(pixel(a + i + 16), pixel(b + i + 16), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+#else
     for (; small && i + 16 <= n; i += 16)
         shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+#endif
     for (; i + 16 <= n; i += 16) shift16(two_large_products(pixel(a + i), pixel(b + i), m1, m2), c, shift, q, y + i);
     for (; i < n; i++) {
         const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;

@@ -213,7 +213,6 @@ static void find_inputs8(const ln_wino8 *p, uint32_t tile, const int8_t *x, cons
         const size_t line = (size_t)i * (size_t)p->W;
         if (inside && j0 >= 0 && j0 + 6 <= p->W) {
             const int8_t *first = x + (line + (size_t)j0) * p->C;
-            UNROLL
             for (int j = 0; j < 6; j++, first += p->C) *at++ = first;
             continue;
         }

@@ -90,12 +90,6 @@ INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
     return _mm256_permutevar8x32_epi32(r, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-INLINE void store_held(va s, ln_quantum q, int8_t *y)
-{
-    const __m256i words = _mm256_packs_epi32(s.part[0], s.part[1]);
-    _mm_storeu_si128((__m128i *)(void *)y, _mm256_castsi256_si128(held(words, words, q)));
-}
-
 /* The first `rows` of R rows of sums, which have their biases, to bytes. */
 INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows, const int R)
 {
@@ -119,11 +113,4 @@ INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     _mm256_storeu_si256((__m256i *)(void *)eight, v);
     UNROLL
     for (int m = 0; m < 4 && m < rows; m++) __builtin_memcpy(y + (size_t)m * step, eight + m, 8);
-}
-
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
-INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
-{
-    const va sums = added(sixteen_at(s), p->bias);
-    put_tile(&sums, p, q, y, 0, 1, 1);
 }

@@ -218,6 +218,8 @@ int ln_attrs_check(uint32_t id, const uint8_t *attrs)
     }}
     return 0;
 }}
+
+#include "ln_cold_end.h"
 """
 
 DEF = """\

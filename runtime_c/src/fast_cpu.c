@@ -82,3 +82,5 @@ double ln_fast_spin(int kernels, uint32_t rounds)
     const double flops = 2.0 * rounds * LN_SPIN_CHAINS * k->lanes;
     return result >= 0.0f ? flops : 0.0; /* it is: looked at so that the work is not left out */
 }
+
+#include "ln_cold_end.h"

@@ -377,3 +377,5 @@ void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_ste
     s->rows = next.out.dims[0] * next.out.dims[1] * 4;
     s->algorithm = wino ? "winograd 4x4, pooled" : "product, pooled";
 }
+
+#include "ln_cold_end.h"

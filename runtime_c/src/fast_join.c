@@ -165,3 +165,5 @@ void ln_plan_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_step *s)
     join_followers(b, i, alone, s);
     join_depthwise(b, i, s->run ? s : alone, &alone->y, s);
 }
+
+#include "ln_cold_end.h"

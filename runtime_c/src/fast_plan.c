@@ -412,3 +412,5 @@ const char *ln_fast_algorithm(const ln_model *m, uint32_t op_index)
 {
     return m->fast ? ln_plan_of(m)->step[op_index].algorithm : "portable";
 }
+
+#include "ln_cold_end.h"

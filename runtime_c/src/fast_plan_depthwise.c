@@ -71,3 +71,5 @@ int ln_plan_line_by_line(const ln_builder *b, const ln_step *convolution, const 
     s->parts = ln_plan_parts(b, s);
     return s->scratch_bytes <= UINT32_MAX / 2;
 }
+
+#include "ln_cold_end.h"

@@ -319,3 +319,5 @@ ln_status ln_check_records(ln_model *m)
     for (uint32_t i = 0; s == LN_OK && i < m->op_count; i++) s = check_arena(m, i);
     return s;
 }
+
+#include "ln_cold_end.h"

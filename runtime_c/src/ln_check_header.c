@@ -58,3 +58,5 @@ ln_status ln_check_preprocessing(ln_model *m)
     if (ln_u32(b + 36) != channels) return ln_fail(m, LN_BAD_PREPROCESS, -1, 36, ln_u32(b + 36), channels);
     return ln_i8_type(b[24]) ? check_multipliers(m, channels) : LN_OK;
 }
+
+#include "ln_cold_end.h"

@@ -114,3 +114,5 @@ ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -437,3 +437,5 @@ size_t ln_explain(const ln_model *m, char *text, size_t cap)
 }
 
 #endif
+
+#include "ln_cold_end.h"

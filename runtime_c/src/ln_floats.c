@@ -62,3 +62,5 @@ ln_status ln_dequantize_output(const ln_model *m, const void *out, float *values
     }
     return LN_OK;
 }
+
+#include "ln_cold_end.h"

@@ -17,3 +17,5 @@ void ln_put_some(float *y, const float *t, size_t n)
 {
     for (size_t k = 0; k < n; k++) y[k] = t[k];
 }
+
+#include "ln_cold_end.h"

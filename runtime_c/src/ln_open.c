@@ -155,3 +155,5 @@ ln_status ln_open(ln_model *m, const void *bin, size_t len)
 {
     return ln_open_checked(m, bin, len, ln_crc32);
 }
+
+#include "ln_cold_end.h"

@@ -346,3 +346,5 @@ ln_status ln_selftest(ln_model *m, void *arena, size_t arena_bytes, void *x, voi
     }
     return LN_OK;
 }
+
+#include "ln_cold_end.h"

@@ -55,3 +55,5 @@ int ln_pool_holds(const ln_call *c, const ln_window *g)
     return ln_window_holds(c, g) && c->out.dims[2] == c->in[0].dims[2]
         && g->top < g->kh && g->bottom < g->kh && g->left < g->kw && g->right < g->kw;
 }
+
+#include "ln_cold_end.h"

@@ -93,3 +93,5 @@ ln_status ln_sniff(const uint8_t *b, size_t len)
         if (stands(&TEXTS[i], b + text, len - text, 0x20)) return (ln_status)TEXTS[i].status;
     return is_json(b + text, len - text) ? LN_IS_JSON : LN_NOT_LITENET;
 }
+
+#include "ln_cold_end.h"

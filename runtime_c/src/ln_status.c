@@ -117,3 +117,5 @@ const char *ln_remedy(ln_status status)
     }
     return "";
 }
+
+#include "ln_cold_end.h"

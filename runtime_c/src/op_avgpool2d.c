@@ -62,3 +62,5 @@ uint64_t ln_avgpool2d_macs(const ln_call *c)
     (void)c;
     return 0;
 }
+
+#include "ln_cold_end.h"

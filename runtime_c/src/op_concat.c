@@ -52,3 +52,5 @@ uint64_t ln_concat_macs(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

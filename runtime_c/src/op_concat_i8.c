@@ -23,3 +23,5 @@ void ln_concat_i8_run(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

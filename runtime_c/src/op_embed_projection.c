@@ -70,3 +70,5 @@ uint64_t ln_embed_projection_macs(const ln_call *c)
 {
     return (uint64_t)c->in[0].dims[0] * c->in[0].dims[1] * c->out.elements;
 }
+
+#include "ln_cold_end.h"

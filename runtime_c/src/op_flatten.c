@@ -23,3 +23,5 @@ uint64_t ln_flatten_macs(const ln_call *c)
     (void)c;
     return 0;
 }
+
+#include "ln_cold_end.h"

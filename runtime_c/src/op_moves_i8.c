@@ -49,3 +49,5 @@ void ln_pad_i8_run(const ln_call *c)
 #endif
 
 #endif
+
+#include "ln_cold_end.h"

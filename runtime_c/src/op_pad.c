@@ -48,3 +48,5 @@ uint64_t ln_pad_macs(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -29,3 +29,5 @@ uint64_t ln_reshape_macs(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -29,3 +29,5 @@ void ln_resize_i8_run(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -46,3 +46,5 @@ uint64_t ln_slice_macs(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -45,3 +45,5 @@ uint64_t ln_transpose_macs(const ln_call *c)
 }
 
 #endif
+
+#include "ln_cold_end.h"

@@ -30,6 +30,38 @@
 #ifndef LN_FAST_INT8_KERNELS_H
 #define LN_FAST_INT8_KERNELS_H
 
+/* Where the spans of `count` rows from `row` on begin; and unless `to` is NULL where their outputs do, pooled of each four. */
+INLINE void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32_t count, const byte **at, int8_t *y,
+                       int8_t **to)
+{
+    const uint32_t first = p->pool ? row / 4 : row, i = first / p->Wo;
+    uint32_t j = first - i * p->Wo;
+    const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
+    const byte *line = x + i * down, *here = line + j * right;
+
+    if (to) y += first * p->y_step + i * p->y_gap;
+    for (uint32_t m = 0; m < count;) {
+        at[m++] = here;
+        if (to) {
+            *to++ = y;
+            y += p->y_step;
+        }
+        if (p->pool) {
+            at[m] = here + p->step_j;
+            at[m + 1] = here + p->step_i;
+            at[m + 2] = here + p->step_i + p->step_j;
+            m += 3;
+        }
+        here += right;
+        if (++j == p->Wo) {
+            j = 0;
+            line += down;
+            here = line;
+            if (to) y += p->y_gap;
+        }
+    }
+}
+
 #ifndef OWN_PRODUCT
 enum {
     PANEL_VECTORS = LN_PANEL / OUTS,
@@ -154,31 +186,6 @@ static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
 {
     while (TILE[V / 2][rows] == NULL || rows % unit) rows--;
     return rows;
-}
-
-/* Where the spans of `count` rows from `row` on begin. */
-static void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32_t count, const byte **at)
-{
-    const uint32_t first = p->pool ? row / 4 : row, i = first / p->Wo;
-    uint32_t j = first - i * p->Wo;
-    const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
-    const byte *line = x + i * down, *here = line + j * right;
-
-    for (uint32_t m = 0; m < count;) {
-        at[m++] = here;
-        if (p->pool) {
-            at[m] = here + p->step_j;
-            at[m + 1] = here + p->step_i;
-            at[m + 2] = here + p->step_i + p->step_j;
-            m += 3;
-        }
-        here += right;
-        if (++j == p->Wo) {
-            j = 0;
-            line += down;
-            here = line;
-        }
-    }
 }
 
 #endif
@@ -316,7 +323,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
         wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
         for (uint32_t r = row, n; r < row_end; r += n) {
             n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
-            find_rows8(p, x, r, n, at);
+            find_rows8(p, x, r, n, at, NULL, NULL);
             some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);
         }
     }

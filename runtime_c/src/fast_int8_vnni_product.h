@@ -75,36 +75,6 @@ TILES8(TILE8)
 static tile8_fn *const TILE[MOST_PANELS / 2 + 1][MOST_ROWS + 1] = {TILES8(TILE8)}; /* of 1, 2 or 4 panels */
 #undef TILE8
 
-/* Where the spans of `count` rows from `row` on begin, and where those go that are stored. */
-static void find_rows8(const ln_product8 *p, const int8_t *x, int8_t *y, uint32_t row, uint32_t count, const int8_t **at,
-                       int8_t **to)
-{
-    const uint32_t first = p->pool ? row / 4 : row, i = first / p->Wo;
-    uint32_t j = first - i * p->Wo;
-    const size_t down = p->pool ? 2 * p->step_i : p->step_i, right = p->pool ? 2 * p->step_j : p->step_j;
-    const int8_t *line = x + i * down, *here = line + j * right;
-
-    y += first * p->y_step + i * p->y_gap;
-    for (uint32_t m = 0; m < count;) {
-        at[m++] = here;
-        *to++ = y;
-        y += p->y_step;
-        if (p->pool) {
-            at[m] = here + p->step_j;
-            at[m + 1] = here + p->step_i;
-            at[m + 2] = here + p->step_i + p->step_j;
-            m += 3;
-        }
-        here += right;
-        if (++j == p->Wo) {
-            j = 0;
-            y += p->y_gap;
-            line += down;
-            here = line;
-        }
-    }
-}
-
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                      uint32_t panel, uint32_t panel_end)
 {
@@ -127,7 +97,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
         const uint8_t *weights = p->weights ? (const uint8_t *)p->weights + q * t.panel : t.put + 2 * t.group;
         for (uint32_t r = row, n; r < row_end; r += n) {
             n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
-            find_rows8(p, x, y, r, n, at, to);
+            find_rows8(p, x, r, n, at, y, to);
             for (uint32_t m = 0, some; m < n; m += some) {
                 for (some = n - m; TILE[wide / 2][some] == NULL || (p->pool && some % 4);) some--;
                 TILE[wide / 2][some](&t, p, at + m, weights, to + (p->pool ? m / 4 : m));

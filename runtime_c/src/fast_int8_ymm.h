@@ -94,7 +94,8 @@ INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
 INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows, const int R)
 {
     UNROLL
-    for (int m = 0; m < R && m < rows; m += 2) {
+    for (int m = 0; m < R; m += 2) {
+        if (m >= rows) continue;
         const int two = m + 1 < R;
         const __m256i a = requant16(s[m], p, q), b = two ? requant16(s[m + two], p, q) : a, r = held(a, b, q);
         _mm_storeu_si128((__m128i *)(void *)(y + (size_t)m * step), _mm256_castsi256_si128(r));
@@ -112,5 +113,6 @@ INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     int64_t eight[4];
     _mm256_storeu_si256((__m256i *)(void *)eight, v);
     UNROLL
-    for (int m = 0; m < 4 && m < rows; m++) __builtin_memcpy(y + (size_t)m * step, eight + m, 8);
+    for (int m = 0; m < 4; m++)
+        if (m < rows) __builtin_memcpy(y + (size_t)m * step, eight + m, 8);
 }

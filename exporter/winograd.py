@@ -43,7 +43,7 @@ def store(model: format.Model, most: float) -> tuple[format.Model, list[str]]:
     if not chosen:
         return model, [f"  nothing is stored for Winograd: no layer is run by it by the kernels {kernels}"]
     if not count:
-        return model, [f"  nothing is stored for Winograd: none of {len(chosen)} layers takes at most {most:g} MB"]
+        return model, [f"  nothing is stored for Winograd: no layer's weights fit in {most:g} MB"]
     made = replace(model, ops=ops)
     after = format.write(made)
     _agree(before, after)

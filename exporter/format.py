@@ -212,6 +212,8 @@ def _header(model: Model, length: int, body_crc: int, sections: list[tuple[int, 
 
 def _minor(model: Model) -> int:
     """The lowest version that has all that the file uses."""
+    if any(op.numbers is not None and op.numbers.shift and "fine" in (OPS[op.op].OP.int8 or ()) for op in model.ops):
+        return 3
     if any(op.algorithm for op in model.ops):
         return 2
     made = model.golden is not None and model.golden.kind == "made"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from litenet.trainer.int8.scheme import HI, LO, PROBABILITIES, RESCALE, SHIFT, Numbers, Quant
+from litenet.trainer.int8.scheme import FINE, HI, LO, PROBABILITIES, RESCALE, SHIFT, Numbers, Quant
 from litenet.trainer.ops import Op
 
 REQUANT_END = 1 << 31
@@ -56,7 +56,7 @@ def record_bytes(name: str, op: Op, n: Numbers | None, x: Quant | None, y: Quant
     bounds = "bounds" in uses
     within("lo", n.lo, LO, HI if bounds else LO)
     within("hi", n.hi, n.lo if bounds else HI, HI)
-    within("shift", n.shift, *((1, SHIFT) if "shift" in uses else (0, 0)))
+    within("shift", n.shift, *((1, SHIFT) if "shift" in uses else (0, FINE) if "fine" in uses else (0, 0)))
     within("border", n.border, *((LO, HI) if "border" in uses else (0, 0)))
     if "requant" in uses:
         within("m1", n.m1, 0, REQUANT_END - 1)

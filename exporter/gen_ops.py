@@ -38,7 +38,9 @@ INT8_FIELDS = {
     "m2": "M2, of a rescaling",
     "requant": "M1, of a requantisation",
     "same": "y has the scale and zero point of x",
+    "fine": "S, of the requantisation of sums",
 }
+INT8_WEIGHTS = 2 << len(INT8_FIELDS)
 
 FILE_OPS: tuple[Op, ...] = tuple(m.OP for m in OPS.values() if m.OP.in_files)
 ABSENT: tuple[Op, ...] = tuple(m.OP for m in OPS.values() if m.OP.training_only)
@@ -88,7 +90,7 @@ enum {{ LN_LAYOUT_NONE = 0, LN_LAYOUT_PANELS = 1, LN_LAYOUT_DEPTHWISE = 2, LN_LA
 enum {{
     LN_INT8_FORM = 1, /* there is such a form */
 {int8_fields}
-    LN_INT8_WEIGHTS = 256 /* a weights block */
+    LN_INT8_WEIGHTS = {int8_weights} /* a weights block */
 }};
 
 /* Inputs that an operator of this build has at most. */
@@ -280,6 +282,7 @@ def c_header() -> str:
             f"    LN_INT8_{field.upper()} = {2 << bit}, /* {doc} */"
             for bit, (field, doc) in enumerate(INT8_FIELDS.items())
         ),
+        int8_weights=INT8_WEIGHTS,
         pairs=" || ".join(f"defined(LN_WITH_{op.name.upper()})" for op in FILE_OPS if len(op.inputs) == 2),
         structs="\n".join(c_struct(op) for op in FILE_OPS if op.record_attrs),
     )
@@ -331,7 +334,7 @@ def int8_bits(op: Op) -> int:
     """What its int8 form takes from a record: LN_INT8_*."""
     if op.int8 is None:
         return 0
-    return 1 + sum(2 << [*INT8_FIELDS].index(field) for field in op.int8) + 256 * (op.int8_layout != "-")
+    return 1 + sum(2 << [*INT8_FIELDS].index(field) for field in op.int8) + INT8_WEIGHTS * (op.int8_layout != "-")
 
 
 def c_def_i8() -> str:
@@ -424,7 +427,7 @@ def md_int8() -> str:
         cells = [
             op.name,
             "bounds" if "bounds" in op.int8 else "-128, 127",
-            "1 to 24" if "shift" in op.int8 else "0",
+            f"1 to {scheme.SHIFT}" if "shift" in op.int8 else f"0 to {scheme.FINE}" if "fine" in op.int8 else "0",
             "any" if "border" in op.int8 else "0",
             m1,
             "rescales" if "m2" in op.int8 else "0",

@@ -33,14 +33,14 @@ def one(name: str) -> bytes:
     shape = tuple(case.pop("x"))
     if name != "activation" and case.get("activation", "none") not in BOUNDS:
         del case["activation"]
-    net = Net(shape, None if name == "quantize" else STEPS, seed=module.OP.id)
+    net = Net(shape, None if name == "quantize" else STEPS, seed=module.OP.id, fine=False)
     net.add(name, *[0] * len(module.OP.inputs), **case)
     return writer.write(net.model(golden=1))
 
 
 def branches() -> bytes:
     """Residuals, a squeeze and excitation, branches joined, two outputs."""
-    net = Net((9, 7, 5), Quant(1 / 16, -20), seed=2)
+    net = Net((9, 7, 5), Quant(1 / 16, -20), seed=2, fine=False)
     a = net.add("conv2d", out_channels=20, kernel_size=3, padding=1, activation="relu")
     b = net.add("depthwise_conv2d", a, kernel_size=3, padding=1, activation="relu6")
     c = net.add("add", a, b)
@@ -55,7 +55,7 @@ def branches() -> bytes:
 
 def mixed() -> bytes:
     """Whole numbers, float32, float16 and whole numbers again."""
-    net = Net((6, 4, 3), STEPS, seed=3)
+    net = Net((6, 4, 3), STEPS, seed=3, fine=False)
     net.add("conv2d", out_channels=8, kernel_size=3, activation="relu")
     net.add("dequantize")
     net.add("layernorm")
@@ -73,7 +73,7 @@ def mixed() -> bytes:
 
 def made() -> bytes:
     """Pictures whose golden inputs are seeds."""
-    net = pictures()
+    net = pictures(fine=False)
     plain = net.model(frame=RGB)
     P, Q = picture(RGB.mean, RGB.std, STEPS)
     seeds = (0, 4_000_000_000)
@@ -90,11 +90,22 @@ def short() -> bytes:
     return writer.write(net.model(golden=1))
 
 
+def fine() -> bytes:
+    """Requantisations with a shift: every operator that has one."""
+    net = Net((9, 7, 5), Quant(1 / 16, -20), seed=14)
+    a = net.add("conv2d", out_channels=20, kernel_size=3, padding=1, numbers={"shift": 7})
+    b = net.add("depthwise_conv2d", a, kernel_size=3, padding=1, numbers={"shift": 4})
+    c = net.add("global_avg_pool", b)
+    net.add("mul", b, net.add("linear", c, out_features=20, numbers={"shift": 1}))
+    net.add("embed_projection", embed_dim=6, numbers={"shift": 6})
+    return writer.write(net.model(golden=2))
+
+
 def golden_int8(folder: Path) -> list[Path]:
     """The files, written into `folder`."""
     files = {name: one(name) for name, m in OPS.items() if m.OP.in_files and (m.OP.int8 is not None or m.OP.crosses)}
-    files |= {"branches": branches(), "mixed": mixed(), "made": made(), "short": short()}
-    files["pictures"] = picture_model(pictures())
+    files |= {"branches": branches(), "mixed": mixed(), "made": made(), "short": short(), "fine": fine()}
+    files["pictures"] = picture_model(pictures(fine=False))
     for name, data in files.items():
         (folder / f"int8-{name}.bin").write_bytes(data)
     return [folder / f"int8-{name}.bin" for name in files]

@@ -11,17 +11,18 @@ from bins import RGB
 from litenet.exporter import format as writer
 from litenet.exporter import pack, pack_int8
 from litenet.trainer.int8 import ops as definition
-from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant, picture
+from litenet.trainer.int8.scheme import FINE, ONE, PROBABILITIES, Numbers, Quant, picture
 from litenet.trainer.ops import OPS, Attrs, make_attrs, parameters
 
 SUMS = ("linear", "conv2d", "depthwise_conv2d", "embed_projection")
 
 
 class Net:
-    """add() operators; tensor 0 is the input. quant None: a float32 tensor."""
+    """add() operators; tensor 0 is the input. quant None: a float32 tensor. fine: half of the operators that requantise
+    have a shift."""
 
-    def __init__(self, shape: tuple[int, ...], quant: Quant | None, seed: int = 0):
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, shape: tuple[int, ...], quant: Quant | None, seed: int = 0, fine: bool = True):
+        self.rng, self.shifts = np.random.default_rng(seed), np.random.default_rng([seed, 1]) if fine else None
         self.shapes, self.quants = [tuple(shape)], [quant]
         self.nodes: list[tuple[str, list[int], Attrs, Numbers | None, dict[str, np.ndarray]]] = []
 
@@ -56,6 +57,8 @@ class Net:
             found["shift"] = S = int(rng.integers(1, 25))
             most = min(1 << 21, 1 << S)
             found |= {k: int(rng.integers(-most, most + 1)) for k in ("m1", "m2") if k in uses}
+        if "fine" in uses and self.shifts is not None:
+            found["shift"] = max(0, int(self.shifts.integers(-FINE, FINE + 1)))
         if "requant" in uses:
             most = 1 << 23 if op == "mul" else min((1 << 31) - 1, (1 << 33) // (x[0] * x[1]))
             found["m1"] = int(rng.integers(0, most))
@@ -79,7 +82,7 @@ class Net:
             else:
                 O, K = w.shape[-1], w.size // w.shape[-1]
             spread = 74 * 74 * np.sqrt(K) * (x[2] if op == "embed_projection" else 1)
-            M = (2**31 * 10 ** rng.uniform(0, 2, O) / spread).clip(0, 2**31 - 1).astype(np.int64)
+            M = (2.0 ** (31 + n.shift) * 10 ** rng.uniform(0, 2, O) / spread).clip(0, ONE).astype(np.int64)
             B = (rng.standard_normal(O) * spread).clip(-(2**30) + 1, 2**30 - 1).astype(np.int64)
             return {"weight": w, "bias": B.astype(np.int32), "multiplier": M.astype(np.int32)}
         if op in ("batchnorm", "prelu"):
@@ -93,6 +96,11 @@ class Net:
         if spec.int8_layout == "table":
             return {"table": rng.integers(-128, 128, 256).astype(np.int8)}
         return {}
+
+    def factor(self, m: float) -> None:
+        """Every channel of the last operator has this factor, below 1, or the largest that its shift allows."""
+        _, _, _, n, roles = self.nodes[-1]
+        roles["multiplier"][:] = min(ONE, int(m * 2.0 ** (31 + n.shift)))
 
     def values(self, x: np.ndarray) -> list[np.ndarray]:
         """Every tensor for one input, by definition, in its own type."""
@@ -154,9 +162,9 @@ def joined(values: list[np.ndarray]) -> bytes:
 STEPS = Quant(1 / 32, 3)  # of pictures
 
 
-def pictures() -> Net:
+def pictures(fine: bool = True) -> Net:
     """Pictures of 12 x 10 colours to four scores, int8 from end to end."""
-    made = Net((12, 10, 3), STEPS, seed=5)
+    made = Net((12, 10, 3), STEPS, seed=5, fine=fine)
     wide = {"lo": -128, "hi": 127}
     made.add("conv2d", out_channels=6, kernel_size=3, stride=2, activation="relu", numbers=wide)
     made.add("global_avg_pool", numbers=wide)

@@ -14,30 +14,31 @@ from typing import Any
 
 import numpy as np
 
-# operator: lo and hi are bounds, S, border, M1 ("s" rescales, "q" requantises), M2, y has x's scale, weights
+# operator: lo and hi are bounds, least and largest S, border, M1 ("s" rescales, "q" requantises), M2, y has the scale
+# of x, weights
 BOUNDS = {
-    "linear": (True, False, False, "", "", False, "panels8"),
-    "conv2d": (True, False, False, "", "", False, "panels8"),
-    "depthwise_conv2d": (True, False, False, "", "", False, "depthwise8"),
-    "embed_projection": (True, False, False, "", "", False, "panels8"),
-    "maxpool2d": (False, False, False, "", "", True, None),
-    "avgpool2d": (False, False, False, "", "", True, None),
-    "global_avg_pool": (True, False, False, "q", "", False, None),
-    "flatten": (False, False, False, "", "", True, None),
-    "reshape": (False, False, False, "", "", True, None),
-    "transpose": (False, False, False, "", "", True, None),
-    "slice": (False, False, False, "", "", True, None),
-    "resize": (False, False, False, "", "", True, None),
-    "pad": (False, False, True, "", "", True, None),
-    "add": (True, True, False, "s", "s", False, None),
-    "concat": (True, True, False, "s", "s", False, None),
-    "mul": (True, False, False, "q", "", False, None),
-    "batchnorm": (True, True, False, "", "", False, "vectors8"),
-    "prelu": (True, True, False, "s", "", False, "vectors8"),
-    "activation": (False, False, False, "", "", False, "table"),
-    "unary": (False, False, False, "", "", False, "table"),
-    "softmax": (False, False, False, "", "", False, "exponentials"),
-    "quantize": (True, False, False, "", "", False, None),
+    "linear": (True, (0, 7), False, "", "", False, "panels8"),
+    "conv2d": (True, (0, 7), False, "", "", False, "panels8"),
+    "depthwise_conv2d": (True, (0, 7), False, "", "", False, "depthwise8"),
+    "embed_projection": (True, (0, 7), False, "", "", False, "panels8"),
+    "maxpool2d": (False, (0, 0), False, "", "", True, None),
+    "avgpool2d": (False, (0, 0), False, "", "", True, None),
+    "global_avg_pool": (True, (0, 0), False, "q", "", False, None),
+    "flatten": (False, (0, 0), False, "", "", True, None),
+    "reshape": (False, (0, 0), False, "", "", True, None),
+    "transpose": (False, (0, 0), False, "", "", True, None),
+    "slice": (False, (0, 0), False, "", "", True, None),
+    "resize": (False, (0, 0), False, "", "", True, None),
+    "pad": (False, (0, 0), True, "", "", True, None),
+    "add": (True, (1, 24), False, "s", "s", False, None),
+    "concat": (True, (1, 24), False, "s", "s", False, None),
+    "mul": (True, (0, 0), False, "q", "", False, None),
+    "batchnorm": (True, (1, 24), False, "", "", False, "vectors8"),
+    "prelu": (True, (1, 24), False, "s", "", False, "vectors8"),
+    "activation": (False, (0, 0), False, "", "", False, "table"),
+    "unary": (False, (0, 0), False, "", "", False, "table"),
+    "softmax": (False, (0, 0), False, "", "", False, "exponentials"),
+    "quantize": (True, (0, 0), False, "", "", False, None),
 }
 
 
@@ -60,7 +61,7 @@ def holds(name: str, n: Numbers) -> str:
     bounds, shift, border, m1, m2, _, _ = BOUNDS[name]
     if n.lo > n.hi or not (bounds or (n.lo, n.hi) == (-128, 127)):
         return "lo and hi"
-    if not (1 <= n.shift <= 24 if shift else n.shift == 0):
+    if not shift[0] <= n.shift <= shift[1]:
         return "S"
     if n.border and not border:
         return "border"
@@ -107,8 +108,8 @@ def wrap(v: np.ndarray) -> np.ndarray:
     return (v + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def requant(acc: np.ndarray, M: Any) -> np.ndarray:
-    return (acc * M + (1 << 30)) >> 31
+def requant(acc: np.ndarray, M: Any, S: int = 0) -> np.ndarray:
+    return (acc * M + (1 << 30 + S)) >> 31 + S
 
 
 def shifted(total: np.ndarray, S: int) -> np.ndarray:
@@ -127,7 +128,7 @@ def compute(op: Any, inputs: list[np.ndarray], zeros: list[int], zy: int, scales
     v = [x.astype(np.int64) - z for x, z in zip(inputs, zeros, strict=True)]
     if name in ("linear", "conv2d", "depthwise_conv2d", "embed_projection"):
         acc, M = sums(op, x, zeros[0], y, look)
-        return clamp(n, zy + requant(wrap(acc), M)).reshape(y)
+        return clamp(n, zy + requant(wrap(acc), M, n.shift)).reshape(y)
     if name == "add":
         return clamp(n, zy + shifted(v[0] * n.m1 + v[1] * n.m2, n.shift))
     if name == "mul":

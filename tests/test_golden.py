@@ -17,6 +17,7 @@ from litenet.pyruntime import InferenceEngine, ModelError
 from litenet.trainer.ops import OPS
 
 KERNELS = [None, "portable"]
+FINE = {"linear", "conv2d", "depthwise_conv2d", "embed_projection"}  # whose requantisations can have a shift
 
 
 def test_the_golden_files_are_what_they_were():
@@ -37,9 +38,11 @@ def test_the_golden_files_hold_every_int8_operator_and_every_kind_of_golden_inpu
     int8 = {op.name for f in files for op in f.ops if op.i8 or f.tensors[op.inputs[0]].i8}
     assert int8 == {name for name, m in OPS.items() if m.OP.in_files and (m.OP.int8 is not None or m.OP.crosses)}
     assert any(op.half for f in files for op in f.ops)
+    fine = {op.name for f in files for op in f.ops if op.i8 and op.numbers.shift and op.name in FINE}
+    assert fine == FINE
     data = [path.read_bytes() for path in INT8]
     assert {d[int.from_bytes(d[80:84], "little") + 12] for d in data} == {0, 1, 2}
-    assert {d[6] for d in data} == {0, 1}  # the minor version
+    assert {d[6] for d in data} == {0, 1, 3}  # the minor version
 
 
 @pytest.mark.parametrize("kernels", KERNELS, ids=["best", "portable"])

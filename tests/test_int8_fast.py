@@ -13,9 +13,11 @@ from int8_nets import Net
 from test_int8 import NAMES, Q, as_job, jobs, near, nets
 
 from litenet.pyruntime.kernels import KERNELS, lib
+from litenet.trainer.int8.scheme import Quant
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
 CHOOSE, WINOGRAD_4 = 0, 4
+ENDS = ["adds", "largest", "extremes", "shifts"]
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
 
@@ -67,7 +69,7 @@ def extremes() -> list[Job]:
             roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
             K = attrs["kernel_size"] ** 2 if name == "depthwise_conv2d" else roles["weight"][0].size
             largest = 128 * 127 * K
-            roles["multiplier"][:] = min(2**31 * 100 // largest * (1 if weight else 20), 2**31 - 1)
+            net.factor(100 / largest * (1 if weight else 20))
             if i == 2:
                 net.add("maxpool2d", kernel_size=2, stride=2)
             given = np.full(shape, x) if x else rng.choice([-128, 127], shape)
@@ -118,7 +120,7 @@ def winograd() -> list[Job]:
         net.add("conv2d", out_channels=16, kernel_size=3, padding=1)
         roles = net.nodes[-1][4]
         roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
-        roles["multiplier"][:] = 2**31 * 100 // (128 * 127 * 9 * C) * (1 if weight else 20)
+        net.factor(100 / (128 * 127 * 9 * C) * (1 if weight else 20))
         given = np.full((9, 9, C), x) if x else rng.choice([-128, 127], (9, 9, C))
         net.input = lambda given=given: given.astype(np.int8)
         out.append(as_job(f"winograd largest {C} {weight} {x}", net))
@@ -128,7 +130,7 @@ def winograd() -> list[Job]:
         net.add("conv2d", out_channels=16, kernel_size=3, padding=1)
         roles = net.nodes[-1][4]
         roles["weight"][:] = weight
-        roles["multiplier"][:] = 2**31 * 100 // (128 * 127 * 9 * C)
+        net.factor(100 / (128 * 127 * 9 * C))
         given = np.full((8, 7, C), x) if x else rng.integers(-128, 128, (8, 7, C))
         net.input = lambda given=given: given.astype(np.int8)
         out.append(as_job(f"winograd more inputs {C} {weight} {x}", net))
@@ -170,11 +172,33 @@ def largest() -> list[Job]:
         roles = net.nodes[-1][4]
         roles["weight"][:] = weight or rng.choice([-127, 127], roles["weight"].shape)
         K = roles["weight"].size // len(roles["bias"])
-        roles["multiplier"][:] = min(2**31 - 1, int(2**31 * 120 / (128 * 127 * (K if weight else K**0.5))))
+        net.factor(120 / (128 * 127 * (K if weight else K**0.5)))
         roles["bias"][:] = rng.integers(-127, 128, len(roles["bias"])) * (K * 16 if weight else 640)
         given = np.full(x, value) if value else rng.choice([-128, 127], x)
         net.input = lambda given=given: given.astype(np.int8)
         out.append(as_job(f"largest {name} {x} {attrs} {weight} {value}", net))
+    return out
+
+
+@cache
+def shifts() -> list[Job]:
+    """Requantisations with every shift and zero points at the ends: results within a byte and around its ends, and sums
+    that, before the shift, are far outside 16 bits."""
+    out = []
+    for S, zero, spread in product(range(8), (-128, 0, 127), (300, 40000)):
+        for name, x, attrs in (
+            ("linear", (5, 9), {"out_features": 20}),
+            ("conv2d", (6, 6, 16), {"out_channels": 16, "kernel_size": 3, "padding": 1}),
+            ("depthwise_conv2d", (5, 5, 20), {"kernel_size": 3, "padding": 1}),
+        ):
+            net = Net(x, Q, seed=len(out))
+            net.add(name, numbers={"lo": -128, "hi": 127, "shift": S}, **attrs)
+            net.quants[-1] = Quant(0.0625, zero)
+            roles = net.nodes[-1][4]
+            roles["weight"] >>= 7 - S
+            roles["bias"][:] = net.rng.integers(-spread << S, spread << S, len(roles["bias"]))
+            roles["multiplier"][:] = 2.0 ** net.rng.uniform(28, 31, len(roles["bias"]))
+            out.append(as_job(f"shift {S} zero {zero} spread {spread} {name}", net))
     return out
 
 
@@ -208,7 +232,7 @@ def depthwise() -> list[Job]:
                 net.add("activation")
                 net.add("conv2d", out_channels=C, kernel_size=1 if len(out) % 4 else 2, numbers=wide)
                 if extreme:  # every byte at an end
-                    net.nodes[-1][4]["multiplier"][:] = 2**31 - 1
+                    net.factor(1)
             y = net.add("depthwise_conv2d", **attrs)
             net.add("activation")
             if extreme:
@@ -241,7 +265,7 @@ def depthwise() -> list[Job]:
 
 
 def todo(name: str) -> list[Job]:
-    made = (nets, products, pooled, largest, extremes, winograd, depthwise, adds)
+    made = (nets, products, pooled, largest, extremes, winograd, depthwise, adds, shifts)
     return next((f for f in made if f.__name__ == name), lambda: jobs(name))()
 
 
@@ -256,7 +280,7 @@ def compare(build: str, name: str, kernels: int, choice: int = CHOOSE) -> None:
         assert got == j.want.tobytes() or near(j, got), j.what
 
 
-@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "depthwise", "adds", "largest", "extremes"])
+@pytest.mark.parametrize("name", [*NAMES, "nets", "products", "pooled", "depthwise", *ENDS])
 @pytest.mark.parametrize("kernels", HERE)
 @pytest.mark.parametrize("build", BUILDS)
 def test_every_set_of_kernels_gives_the_bytes_of_the_definition(build, kernels, name):
@@ -271,13 +295,13 @@ def test_winograds_algorithm_gives_the_bytes_of_the_definition(build, kernels, n
 
 
 @pytest.mark.skipif("avx2" not in HERE, reason="x86-64 with AVX2 only")
-@pytest.mark.parametrize("name", ["nets", "products", "extremes", "winograd"])
+@pytest.mark.parametrize("name", ["nets", "products", "extremes", "winograd", "shifts"])
 def test_the_kernels_for_avx_vnni_give_the_bytes_of_the_definition(name):
     """Where the processor has AVX-512 VNNI; elsewhere AVX2's are tested once more."""
     compare("evex-vnni", name, HERE["avx2"], WINOGRAD_4 if name == "winograd" else CHOOSE)
 
 
-MANY = ["nets", "products", "pooled", "largest", "extremes", "depthwise", "add", "adds", "maxpool2d", "global_avg_pool"]
+MANY = ["nets", "products", "pooled", "depthwise", *ENDS, "add", "maxpool2d", "global_avg_pool"]
 
 
 @pytest.mark.parametrize("name", MANY)

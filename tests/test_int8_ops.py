@@ -29,6 +29,18 @@ def test_requant_rounds_once_and_halves_go_up(acc, M, want):
     assert ops.requant(np.array([acc], np.int32), M)[0] == want
 
 
+@pytest.mark.parametrize("acc,M,S,want", [
+    (5000, 192414535, 7, 4),  # 3.5 and a little
+    (4999, 192414535, 7, 3), (-4999, 192414535, 7, -3), (-5001, 192414535, 7, -4),
+    (1, 1 << 30, 1, 0), (2, 1 << 30, 1, 1), (-2, 1 << 30, 1, 0), (-3, 1 << 30, 1, -1),  # 0.25, 0.5, -0.5, -0.75
+    (127, 1 << 31 - 7, 0, 1), (63, 1 << 31 - 7, 0, 0),
+    (127, scheme.ONE, 7, 1), (63, scheme.ONE, 7, 0), (-65, scheme.ONE, 7, -1),
+    ((1 << 30) - 1, scheme.ONE, 7, 1 << 23), (-(1 << 30) + 1, scheme.ONE, 7, -(1 << 23)),
+])  # fmt: skip
+def test_requant_with_a_shift_rounds_once_too(acc, M, S, want):
+    assert ops.requant(np.array([acc], np.int32), M, S)[0] == want
+
+
 @pytest.mark.parametrize(
     "v,M,S,want", [(3, 1, 1, 2), (-3, 1, 1, -1), (255, 1 << 21, 21, 255), (-255, -(1 << 21), 20, 510)]
 )

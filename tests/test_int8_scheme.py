@@ -43,9 +43,15 @@ def test_multipliers():
     assert scheme.multiplier(0.0) == 0
     assert scheme.multiplier(1.0) == ONE == 2147483647
     assert scheme.multiplier(0.3) == 644245094  # 0.3 * 2^31 = 644245094.4
+    assert scheme.multiplier(0.0007, 7) == 192414535  # 0.0007 * 2^38 = 192414534.9
     for wrong in (1.0000001, -1e-9, math.nan):
         with pytest.raises(ValueError, match="multiplier"):
             scheme.multiplier(wrong)
+
+
+def test_the_finest_shift_is_the_largest_that_holds_the_multiplier():
+    assert [scheme.finest(m) for m in (1.0, 0.5, 0.4999, 0.25, 0.01, 2.0**-7, 2.0**-8, 0.0)] == [0, 0, 1, 1, 6, 6, 7, 7]
+    assert all(scheme.multiplier(m, scheme.finest(m)) < ONE for m in (0.5, 0.4999, 0.2500001, 0.01, 0.0078126))
 
 
 def test_rescaling_takes_the_largest_shift_that_holds_every_ratio():

@@ -2,15 +2,18 @@
 
 XNNPACK and ONNX Runtime multiply a sum by a float32 and round the product, halves to even:
 
-    theirs(acc) = rint(float32(float32(acc) * factor))     ours(acc) = (acc M + 2^30) >> 31
+    theirs(acc) = rint(float32(float32(acc) * factor))     ours(acc) = (acc M + 2^(30+S)) >> (31+S)
 
-Both are staircases. Step k, from k - 1 to k, which theirs takes at the sum t, is ours too for the M of one interval:
+S, which the channels of an operator share, is 0 where every factor then is a whole M, and else the largest that the
+largest factor allows: below 2^-8 a float32 has digits behind the 31st. Both are staircases. Step k, from k - 1 to k,
+which theirs takes at the sum t, is ours too for the M of one interval:
 
-    t M >= (2k-1) 2^30 > (t-1) M
+    t M >= (2k-1) 2^(30+S) > (t-1) M
 
-Seldom have the intervals of all steps an M in common: a factor below 2^-8 has fewer digits in M than in a float32.
-Taken is the M whose steps are the fewest sums away from theirs, where a step counts as likely sums do: 1 / (1 + z^2), z
-being the distance from the sum of an input of zeros, over the deviation that independent inputs would give it.
+Seldom have the intervals of all steps an M in common, as theirs rounds the product first, to 24 digits, and then
+halves to even. Taken is the M whose steps are the fewest sums away from theirs, where a step counts as likely sums do:
+1 / (1 + z^2), z being the distance from the sum of an input of zeros, over the deviation that independent inputs would
+give it.
 """
 
 from __future__ import annotations
@@ -46,13 +49,21 @@ def staircase(factor: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return high
 
 
+def shift(factor: np.ndarray) -> int:
+    """S of factors (O) float32, 0..1."""
+    if (factor.astype(np.float64) * (1 << 31) % 1 == 0).all():
+        return 0
+    return scheme.finest(float(factor.max(initial=0.0)))
+
+
 def multipliers(
     factor: np.ndarray, rows: np.ndarray, bias: np.ndarray, zero: int, outputs: tuple[int, int]
-) -> np.ndarray:
-    """int32 (O): M for each factor (O) float32, 0..1, of weights (O,K), biases (O) and the zero point of x. outputs:
-    the least and the largest, their zero point not added. Of equally good M that nearest to factor 2^31. Raises
-    ValueError for other factors."""
-    found = np.array([scheme.multiplier(float(f)) for f in factor], np.int64)
+) -> tuple[np.ndarray, int]:
+    """(int32 (O): M, S) for factors (O) float32, 0..1, of weights (O,K), biases (O) and the zero point of x.
+    outputs: the least and the largest, their zero point not added. Of equally good M that nearest to factor
+    2^(31+S). Raises ValueError for other factors."""
+    S = shift(factor)
+    found = np.array([scheme.multiplier(float(f), S) for f in factor], np.int64)
     steps = np.arange(outputs[0] + 1, outputs[1] + 1)
     up, down = np.maximum(rows, 0).sum(1), np.minimum(rows, 0).sum(1)
     least, most = (bias + a * up + b * down for a, b in ((scheme.LO, scheme.HI), (scheme.HI, scheme.LO)))
@@ -63,19 +74,19 @@ def multipliers(
             met = (least[o] < t) & (t <= most[o])
             z = (t[met] - middle[o]) / max(spread[o], 1)
             count = np.rint(COUNT / (1 + z * z)).astype(np.int64)
-            found[o] = _best(int(found[o]), t[met], steps[met], count)
-    return found.astype(np.int32)
+            found[o] = _best(int(found[o]), S, t[met], steps[met], count)
+    return found.astype(np.int32), S
 
 
-def _best(nearest: int, t: np.ndarray, steps: np.ndarray, count: np.ndarray) -> int:
+def _best(nearest: int, S: int, t: np.ndarray, steps: np.ndarray, count: np.ndarray) -> int:
     """The M for steps (K) at the sums t (K), of which each counts so much."""
     odd = 2 * steps - 1
-    size, far = (np.abs(odd) << 30) - (odd > 0), np.where(odd > 0, t, 1 - t)
+    size, far = (np.abs(odd) << 30 + S) - (odd > 0), np.where(odd > 0, t, 1 - t)
     first = size // far + 1
     last = np.where(far > 1, size // np.maximum(far - 1, 1), scheme.ONE)
     if ((first <= nearest) & (nearest <= last)).all():
         return nearest
     tried = np.unique(np.clip(np.concatenate([[nearest], first, last]), 1, scheme.ONE))
     tried = tried[np.abs(tried - nearest).argsort(kind="stable")[:TRIED]]
-    missed = np.abs(-((-odd << 30) // tried[:, None]) - t)
+    missed = np.abs(-((-odd << 30 + S) // tried[:, None]) - t)
     return int(tried[(np.minimum(missed, FAR) @ count).argmin()])

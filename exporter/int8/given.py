@@ -197,11 +197,9 @@ class Exact(Lowering):
         rows, bias, scale = _held(rows, bias, scale, qx.zero)
         lo, hi = scheme.bounds(node.attrs.activation, qy)
         by = factors.factors(qx.scale, scale, qy.scale)
-        arrays = {
-            "weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32),
-            "multiplier": factors.multipliers(by, rows, bias, qx.zero, (lo - qy.zero, hi - qy.zero)),
-        }  # fmt: skip
-        return arrays, Numbers(lo, hi)
+        M, S = factors.multipliers(by, rows, bias, qx.zero, (lo - qy.zero, hi - qy.zero))
+        arrays = {"weight": shaped(node, rows.astype(np.int8), w.shape), "bias": bias.astype(np.int32), "multiplier": M}
+        return arrays, Numbers(lo, hi, S)
 
 
 def _constant(rows: np.ndarray, bias: np.ndarray, scale: np.ndarray, ratio: float) -> tuple[np.ndarray, ...]:

@@ -255,13 +255,6 @@ void ln_step_int8_line_by_line(const ln_step *s, const ln_work *work, const floa
 
 /* ---- the others */
 
-static ln_quantum quantum_of(const ln_call *c)
-{
-    const ln_quant q = ln_quant_of(c->op.attrs);
-    const ln_quantum r = {c->out.zero_point, q.lo, q.hi, 0};
-    return r;
-}
-
 void ln_step_int8_add(const ln_step *s, const ln_work *work, const float *x, float *y)
 {
     const ln_call *c = &s->call;
@@ -270,7 +263,7 @@ void ln_step_int8_add(const ln_step *s, const ln_work *work, const float *x, flo
     const int32_t rest = half - c->in[0].zero_point * q.m1 - c->in[1].zero_point * q.m2;
     (void)x, (void)y;
     s->int8->kernels->add(place(&s->x[0], work), place(&s->x[1], work), place(&s->y, work), c->out.elements, q.m1, q.m2,
-                          rest, q.shift, quantum_of(c));
+                          rest, ln_quantum_of(c));
 }
 
 void ln_step_int8_maxpool(const ln_step *s, const ln_work *work, const float *x, float *y)
@@ -308,5 +301,5 @@ void ln_step_int8_mean(const ln_step *s, const ln_work *work, const float *x, fl
     (void)x, (void)y;
     for (size_t k = 0; k < C; k++) sum[k] = -zeros;
     for (size_t p = 0; p < pixels; p++) s->int8->kernels->sum(image + p * C, sum, C);
-    for (size_t k = 0; k < C; k++) to[k] = ln_held(&q, c->out.zero_point, ln_requant(sum[k], q.m1));
+    for (size_t k = 0; k < C; k++) to[k] = ln_held(&q, c->out.zero_point, ln_requant(sum[k], q.m1, 0));
 }

@@ -43,11 +43,12 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 typedef struct limits {
     int16x8_t z;
     int8x16_t lo, hi;
+    uint32_t shift;
 } limits;
 
 INLINE limits limits_of(ln_quantum q)
 {
-    return (limits){vdupq_n_s16((int16_t)q.z), vdupq_n_s8((int8_t)q.lo), vdupq_n_s8((int8_t)q.hi)};
+    return (limits){vdupq_n_s16((int16_t)q.z), vdupq_n_s8((int8_t)q.lo), vdupq_n_s8((int8_t)q.hi), q.shift};
 }
 
 /* clamp(z + v, lo, hi): z is added to 16 bits, where what saturates is beyond lo or hi with or without it. */
@@ -70,12 +71,27 @@ INLINE void store_some(int8_t *y, int8x8_t b, uint32_t live) /* fewer than 8 */
     for (uint32_t j = 0; j < live; j++) y[j] = kept[j];
 }
 
-/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels; requant is one instruction */
+/* requant(s[i], scale[i]) of n vectors. Without a shift that is one instruction; with one, the product is cut to its upper half
+ * and the rest rounded as it is shifted. */
+INLINE void requant(int32x4_t *s, const int32x4_t *scale, limits q, const int n)
+{
+    if (q.shift) {
+        const int32x4_t by = vdupq_n_s32(-(int32_t)q.shift);
+        UNROLL
+        for (int i = 0; i < n; i++) s[i] = vrshlq_s32(vqdmulhq_s32(s[i], scale[i]), by);
+    } else {
+        UNROLL
+        for (int i = 0; i < n; i++) s[i] = vqrdmulhq_s32(s[i], scale[i]);
+    }
+}
+
+/* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
     int32x4_t r[4];
     UNROLL
-    for (int i = 0; i < 4; i++) r[i] = vqrdmulhq_s32(vaddq_s32(vld1q_s32(s + 4 * i), p->bias[i]), p->scale[i]);
+    for (int i = 0; i < 4; i++) r[i] = vaddq_s32(vld1q_s32(s + 4 * i), p->bias[i]);
+    requant(r, p->scale, limits_of(q), 4);
     store_held(r, limits_of(q), y);
 }
 
@@ -146,9 +162,9 @@ INLINE dw_sums two_large_products(int8x16_t a, int8x16_t b, int32_t m1, int32_t 
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
-INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift16(dw_sums s, int32_t c, ln_quantum q, int8_t *y)
 {
-    const int32x4_t rest = vdupq_n_s32(c), by = vdupq_n_s32(-(int32_t)shift);
+    const int32x4_t rest = vdupq_n_s32(c), by = vdupq_n_s32(-(int32_t)q.shift);
     UNROLL
     for (int i = 0; i < 4; i++) s.part[i] = vshlq_s32(vaddq_s32(s.part[i], rest), by);
     store_held(s.part, limits_of(q), y);

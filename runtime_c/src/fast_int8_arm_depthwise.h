@@ -27,8 +27,7 @@ INLINE void dw_add1(int32x4_t *s, int8x16_t a, int8x16_t w, const int half)
 INLINE void dw_put(int32x4_t *s, const int32x4_t *scale, limits q, int8_t *y, uint32_t live, const int half)
 {
     const int vectors = half ? 2 : 4;
-    UNROLL
-    for (int i = 0; i < vectors; i++) s[i] = vqrdmulhq_s32(s[i], scale[i]);
+    requant(s, scale, q, vectors);
     if (half) {
         const int8x8_t b = held8(s[0], s[1], q);
         if (live == 8) vst1_s8(y, b);

@@ -72,14 +72,12 @@ INLINE void tile8_bytes(const ln_product8 *p, const tile8 *t, const int8_t *cons
         UNROLL
         for (int j = 0; j < V; j++) s[j] = most[j];
     }
+    int32x4_t by[4];
     UNROLL
-    for (int j = 0; j < V; j++) {
-        const int32x4_t by = vreinterpretq_s32_u8(vld1q_u8(scale + 16 * j));
-        UNROLL
-        for (int m = 0; m < kept; m++) s[m * V + j] = vqrdmulhq_s32(s[m * V + j], by);
-    }
+    for (int j = 0; j < V; j++) by[j] = vreinterpretq_s32_u8(vld1q_u8(scale + 16 * j));
     UNROLL
     for (int m = 0; m < kept; m++, y += p->y_step) {
+        requant(s + m * V, by, q, V);
         if (V == 4) {
             store_held(s + 4 * m, q, y);
         } else {

@@ -102,23 +102,23 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
-INLINE __m256i shifted(dw_sums s, int32_t c, uint32_t shift, ln_quantum q)
+INLINE __m256i shifted(dw_sums s, int32_t c, ln_quantum q)
 {
     const __m256i rest = _mm256_set1_epi32(c);
-    const __m128i by = _mm_cvtsi32_si128((int)shift);
+    const __m128i by = _mm_cvtsi32_si128((int)q.shift);
     for (int i = 0; i < 2; i++) s.part[i] = _mm256_sra_epi32(_mm256_add_epi32(s.part[i], rest), by);
     return _mm256_adds_epi16(_mm256_packs_epi32(s.part[0], s.part[1]), _mm256_set1_epi16((int16_t)q.z));
 }
 
-INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift16(dw_sums s, int32_t c, ln_quantum q, int8_t *y)
 {
-    const __m256i words = shifted(s, c, shift, q);
+    const __m256i words = shifted(s, c, q);
     _mm_storeu_si128((__m128i *)(void *)y, _mm256_castsi256_si128(held(words, words, q)));
 }
 
-INLINE void shift32(dw_sums a, dw_sums b, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift32(dw_sums a, dw_sums b, int32_t c, ln_quantum q, int8_t *y)
 {
-    _mm256_storeu_si256((__m256i *)(void *)y, held(shifted(a, c, shift, q), shifted(b, c, shift, q), q));
+    _mm256_storeu_si256((__m256i *)(void *)y, held(shifted(a, c, q), shifted(b, c, q), q));
 }
 
 #define SHIFTS_32
@@ -148,7 +148,7 @@ int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 {
     const __m256 by = _mm256_set1_ps(inverse);
     const __m256i zero = _mm256_set1_epi16((int16_t)z);
-    const ln_quantum all = {0, -128, 127, 0};
+    const ln_quantum all = {0, -128, 127, 0, 0};
     __m256 nothing = _mm256_setzero_ps();
     for (size_t i = 0; i < n; i += 32) {
         const float *from = x + i;

@@ -161,22 +161,21 @@ INLINE dw_sums two_large_products(DW_PIXEL a, DW_PIXEL b, int32_t m1, int32_t m2
 #endif
 
 /* Factors of 16 bits, as the exporter's are, take fewer instructions. */
-SHARED void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
-                 ln_quantum q)
+SHARED void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, ln_quantum q)
 {
     const int small = m1 == (int16_t)m1 && m2 == (int16_t)m2;
     size_t i = 0;
 #ifdef SHIFTS_32
     for (; small && i + 32 <= n; i += 32)
         shift32(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2),
-                two_products(pixel(a + i + 16), pixel(b + i + 16), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+                two_products(pixel(a + i + 16), pixel(b + i + 16), (int16_t)m1, (int16_t)m2), c, q, y + i);
 #else
     for (; small && i + 16 <= n; i += 16)
-        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, shift, q, y + i);
+        shift16(two_products(pixel(a + i), pixel(b + i), (int16_t)m1, (int16_t)m2), c, q, y + i);
 #endif
-    for (; i + 16 <= n; i += 16) shift16(two_large_products(pixel(a + i), pixel(b + i), m1, m2), c, shift, q, y + i);
+    for (; i + 16 <= n; i += 16) shift16(two_large_products(pixel(a + i), pixel(b + i), m1, m2), c, q, y + i);
     for (; i < n; i++) {
-        const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> shift) + q.z;
+        const int32_t v = ((a[i] * m1 + b[i] * m2 + c) >> q.shift) + q.z;
         y[i] = (int8_t)(v < q.lo ? q.lo : v > q.hi ? q.hi : v);
     }
 }
@@ -199,10 +198,10 @@ SHARED void most8(const int8_t *x, int8_t *y, size_t n)
 SHARED int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z)
 {
     const ln_quant all = {-128, 127, 0, 0, 0, 0};
-    const ln_quantum q = {z, -128, 127, 0};
+    const ln_quantum q = {z, -128, 127, 0, 0};
     size_t i = 0;
     if (!ln_all_finite(x, (uint32_t)n)) return 0;
-    for (; i + 16 <= n; i += 16) shift16(dw_rounded(x + i, inverse), 0, 0, q, y + i);
+    for (; i + 16 <= n; i += 16) shift16(dw_rounded(x + i, inverse), 0, q, y + i);
     for (; i < n; i++) y[i] = ln_held(&all, z, ln_rounded(x[i] * inverse));
     return 1;
 }

@@ -71,13 +71,6 @@ static int frame(ln_step *s, ln_int8_step *q, const ln_window *g, int32_t down, 
     return 1;
 }
 
-static ln_quantum quantum_of(const ln_call *c)
-{
-    const ln_quant q = ln_quant_of(c->op.attrs);
-    const ln_quantum r = {c->out.zero_point, q.lo, q.hi, 0};
-    return r;
-}
-
 /* What the kernels need of the weights besides what is stored; spans are of `taken` numbers. */
 static void prepare_weights(ln_builder *b, ln_step *s, ln_int8_step *q, uint32_t taken)
 {
@@ -115,7 +108,7 @@ static void plan_linear(ln_builder *b, ln_step *s, ln_int8_step *q)
     p->step_i = K;
     p->y_step = p->O;
     p->stored = (size_t)LN_PANEL * (8 + (size_t)p->n);
-    p->q = quantum_of(&s->call);
+    p->q = ln_quantum_of(&s->call);
     s->rows = x->elements / K;
     g.H = g.C = 1;
     g.W = (int32_t)x->elements;
@@ -198,7 +191,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     p->Wo = (uint32_t)g.Wo;
     p->y_step = s->call.out.dims[2];
     p->stored = (size_t)LN_PANEL * (8 + (((size_t)K + 3) & ~(size_t)3));
-    p->q = quantum_of(&s->call);
+    p->q = ln_quantum_of(&s->call);
     s->rows = (uint32_t)g.Ho * (uint32_t)g.Wo;
     s->groups = groups;
     s->group_x = C;
@@ -257,7 +250,7 @@ static void plan_depthwise(ln_builder *b, ln_step *s, ln_int8_step *q)
     }
     d->step_i = (size_t)g.sh * line;
     d->step_j = (size_t)(g.sw / apart) * C;
-    d->q = quantum_of(&s->call);
+    d->q = ln_quantum_of(&s->call);
     q->image = g;
     q->image.Wo = right;
     s->run = ln_step_int8_depthwise;

@@ -31,11 +31,20 @@ enum {
     LN_WINO8_BYTES = 1 << 23 /* most of such weights, where those show that more inputs are in order */
 };
 
-/* How a sum becomes a byte: clamp(z + requant(sum, multiplier), lo, hi). */
+/* How a sum becomes a byte: clamp(z + requant(sum, multiplier, shift), lo, hi). shift is at most 7, so that before it a number
+ * that saturates at 16 bits, with z added, is outside a byte behind it. */
 typedef struct ln_quantum {
     int32_t z, lo, hi;
-    int32_t flip; /* is added to the byte: 128 for a reader that lifts x, else 0 */
+    uint32_t shift; /* of a sum of two tensors 1 to 24 */
+    int32_t flip;   /* is added to the byte: 128 for a reader that lifts x, else 0 */
 } ln_quantum;
+
+static inline ln_quantum ln_quantum_of(const ln_call *c)
+{
+    const ln_quant q = ln_quant_of(c->op.attrs);
+    const ln_quantum r = {c->out.zero_point, q.lo, q.hi, q.shift, 0};
+    return r;
+}
 
 /* Rows times packed weights (layout panels8). A row is read in spans, n_u times n_v of them, n numbers each, a multiple of
  * 4, or of 2 where weights stand by twos. Rows are the positions of a window over an image; a plain matrix is an image of
@@ -123,8 +132,7 @@ typedef struct ln_int8 {
     void (*wino)(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void *scratch, uint32_t tile,
                  uint32_t tile_end, uint32_t panel, uint32_t panel_end);
     /* y[i] = clamp(z + ((a[i] m1 + b[i] m2 + c) >> shift), lo, hi) */
-    void (*add)(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
-                ln_quantum q);
+    void (*add)(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, ln_quantum q);
     /* y[i] = max(y[i], x[i]) */
     void (*most)(const int8_t *x, int8_t *y, size_t n);
     /* as ln_fast.enter */

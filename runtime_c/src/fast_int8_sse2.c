@@ -50,11 +50,11 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
     return p;
 }
 
-/* There is no signed product of 64 bits: an unsigned one sees a negative a as a + 2^32, which is m 2^32 too much, and
- * behind the shift 2 m. */
-INLINE __m128i requant(__m128i a, __m128i m)
+/* 2^shift (z + requant(a, m)) and a rest that the shift drops. There is no signed product of 64 bits: an unsigned one sees a
+ * negative a as a + 2^32, which is m 2^32 too much, and of the bits from 31 on 2 m. */
+INLINE __m128i requant(__m128i a, __m128i m, ln_quantum q)
 {
-    const __m128i half = _mm_set1_epi64x(1 << 30), high = _mm_set_epi32(-1, 0, -1, 0);
+    const __m128i half = _mm_set1_epi64x((2 * (int64_t)q.z + 1) * ((int64_t)1 << (30 + q.shift))), high = _mm_set_epi32(-1, 0, -1, 0);
     const __m128i even = _mm_add_epi64(_mm_mul_epu32(a, m), half);
     const __m128i odd = _mm_add_epi64(_mm_mul_epu32(_mm_srli_epi64(a, 32), _mm_srli_epi64(m, 32)), half);
     const __m128i r = _mm_or_si128(_mm_andnot_si128(high, _mm_srli_epi64(even, 31)),
@@ -62,22 +62,20 @@ INLINE __m128i requant(__m128i a, __m128i m)
     return _mm_sub_epi32(r, _mm_and_si128(_mm_srai_epi32(a, 31), _mm_add_epi32(m, m)));
 }
 
-INLINE void store_held(const __m128i *r, ln_quantum q, int8_t *y)
+INLINE void store_held(const __m128i *r, uint32_t shift, ln_quantum q, int8_t *y)
 {
-    const __m128i lo = _mm_set1_epi16((int16_t)q.lo), hi = _mm_set1_epi16((int16_t)q.hi);
-    const __m128i a = _mm_min_epi16(_mm_max_epi16(_mm_packs_epi32(r[0], r[1]), lo), hi);
-    const __m128i b = _mm_min_epi16(_mm_max_epi16(_mm_packs_epi32(r[2], r[3]), lo), hi);
-    _mm_storeu_si128((__m128i *)(void *)y, _mm_packs_epi16(a, b));
+    const __m128i lo = _mm_set1_epi16((int16_t)q.lo), hi = _mm_set1_epi16((int16_t)q.hi), by = _mm_cvtsi32_si128((int)shift);
+    const __m128i a = _mm_sra_epi16(_mm_packs_epi32(r[0], r[1]), by), b = _mm_sra_epi16(_mm_packs_epi32(r[2], r[3]), by);
+    const __m128i c = _mm_min_epi16(_mm_max_epi16(a, lo), hi), d = _mm_min_epi16(_mm_max_epi16(b, lo), hi);
+    _mm_storeu_si128((__m128i *)(void *)y, _mm_packs_epi16(c, d));
 }
 
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
-    const __m128i z = _mm_set1_epi32(q.z);
     __m128i r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = _mm_add_epi32(requant(_mm_add_epi32(four_at(s + 4 * i), p->bias[i]), p->scale[i]), z);
-    store_held(r, q, y);
+    for (int i = 0; i < 4; i++) r[i] = requant(_mm_add_epi32(four_at(s + 4 * i), p->bias[i]), p->scale[i], q);
+    store_held(r, q.shift, q, y);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -113,11 +111,11 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
-INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift16(dw_sums s, int32_t c, ln_quantum q, int8_t *y)
 {
-    const __m128i rest = _mm_set1_epi32(c), z = _mm_set1_epi32(q.z), by = _mm_cvtsi32_si128((int)shift);
+    const __m128i rest = _mm_set1_epi32(c), z = _mm_set1_epi32(q.z), by = _mm_cvtsi32_si128((int)q.shift);
     for (int i = 0; i < 4; i++) s.part[i] = _mm_add_epi32(_mm_sra_epi32(_mm_add_epi32(s.part[i], rest), by), z);
-    store_held(s.part, q, y);
+    store_held(s.part, 0, q, y);
 }
 
 INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */

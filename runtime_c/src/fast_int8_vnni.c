@@ -56,25 +56,36 @@ INLINE void store64(__m512i b, ln_quantum q, int8_t *y, __mmask64 live)
     _mm512_mask_storeu_epi8(y, live, _mm512_xor_si512(d, _mm512_set1_epi8((int8_t)q.flip)));
 }
 
-/* 64 sums to 64 bytes; of each 16 bytes four come from each vector */
-INLINE __m512i narrowed(__m512i a, __m512i b, __m512i c, __m512i d)
+INLINE __m512i words_of(__m512i a, __m512i b, ln_quantum q)
 {
-    return _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    return _mm512_sra_epi16(_mm512_packs_epi32(a, b), _mm_cvtsi32_si128((int)q.shift));
 }
 
-/* z + requant(s[j], scale[j]) for 16 channels. With the sum doubled the result is the upper half of a product of 64 bits. */
+/* 64 results of requant to 64 bytes; of each 16 bytes four come from each vector */
+INLINE __m512i narrowed(__m512i a, __m512i b, __m512i c, __m512i d, ln_quantum q)
+{
+    return _mm512_packs_epi16(words_of(a, b, q), words_of(c, d, q));
+}
+
+/* 2^shift (z + requant(s[j], scale[j])) for 16 channels, and a rest that the shift drops. With the sum doubled that is the upper
+ * half of a product of 64 bits. */
 INLINE __m512i requant(__m512i s, const pv *p, ln_quantum q)
 {
     const __m512i a = _mm512_add_epi32(s, s);
-    const __m512i half = _mm512_set1_epi64(((int64_t)2 * q.z + 1) * ((int64_t)1 << 31));
+    const __m512i half = _mm512_set1_epi64(((int64_t)2 * q.z + 1) * ((int64_t)1 << (31 + q.shift)));
     const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(a, p->even), half);
     const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(a, 32), p->odd), half);
     return _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xF5);
 }
 
+INLINE __m512i shifted(__m512i v, ln_quantum q)
+{
+    return _mm512_sra_epi32(v, _mm_cvtsi32_si128((int)q.shift));
+}
+
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
-    store_held(requant(_mm512_add_epi32(_mm512_loadu_si512(s), p->bias), p, q), q, y);
+    store_held(shifted(requant(_mm512_add_epi32(_mm512_loadu_si512(s), p->bias), p, q), q), q, y);
 }
 
 /* Sums of V panels side by side, which have their biases, to bytes: narrowed together. */
@@ -82,19 +93,19 @@ INLINE void put_vectors(const __m512i *s, const pv *p, ln_quantum q, int8_t *y, 
 {
     const __m512i r = requant(s[0], p, q);
     if (V == 1) {
-        store_some(r, q, y, (__mmask16)((1u << live) - 1));
+        store_some(shifted(r, q), q, y, (__mmask16)((1u << live) - 1));
         return;
     }
     const __m512i next = requant(s[1], p + 1, q);
     if (V == 2) {
         const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        const __m256i b = _mm256_permutevar8x32_epi32(_mm512_cvtsepi16_epi8(_mm512_packs_epi32(r, next)), order);
+        const __m256i b = _mm256_permutevar8x32_epi32(_mm512_cvtsepi16_epi8(words_of(r, next, q)), order);
         const __m256i c = _mm256_min_epi8(_mm256_max_epi8(b, _mm256_set1_epi8((int8_t)q.lo)), _mm256_set1_epi8((int8_t)q.hi));
         _mm256_storeu_si256((__m256i *)(void *)y, _mm256_xor_si256(c, _mm256_set1_epi8((int8_t)q.flip)));
         return;
     }
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i b = narrowed(r, next, requant(s[2], p + 2, q), requant(s[3], p + 3, q));
+    const __m512i b = narrowed(r, next, requant(s[2], p + 2, q), requant(s[3], p + 3, q), q);
     store64(_mm512_permutexvar_epi32(order, b), q, y, ~(__mmask64)0);
 }
 
@@ -118,9 +129,9 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
-INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift16(dw_sums s, int32_t c, ln_quantum q, int8_t *y)
 {
-    const __m512i v = _mm512_sra_epi32(_mm512_add_epi32(s, _mm512_set1_epi32(c)), _mm_cvtsi32_si128((int)shift));
+    const __m512i v = shifted(_mm512_add_epi32(s, _mm512_set1_epi32(c)), q);
     store_held(_mm512_add_epi32(v, _mm512_set1_epi32(q.z)), q, y);
 }
 
@@ -189,7 +200,7 @@ INLINE void dw_bytes(const ln_depthwise8 *d, const dw_group *g, const dw_group *
         for (int i = 0; i < lines; i++) {
             UNROLL
             for (int v = 0; v < 4; v++) s[i][v] = requant(s[i][v], of + v, q);
-            store64(narrowed(s[i][0], s[i][1], s[i][2], s[i][3]), q, y + i * n + f, ~(__mmask64)0 >> (n - f < 64 ? 64 - (n - f) : 0));
+            store64(narrowed(s[i][0], s[i][1], s[i][2], s[i][3], q), q, y + i * n + f, ~(__mmask64)0 >> (n - f < 64 ? 64 - (n - f) : 0));
         }
     }
 }

@@ -40,28 +40,28 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
     return p;
 }
 
-INLINE v128_t requant(v128_t a, v128_t m)
+/* 2^shift (z + requant(a, m)) and a rest that the shift drops */
+INLINE v128_t requant(v128_t a, v128_t m, ln_quantum q)
 {
-    const v128_t half = wasm_i64x2_splat(1 << 30);
+    const v128_t half = wasm_i64x2_splat((2 * (int64_t)q.z + 1) * ((int64_t)1 << (30 + q.shift)));
     const v128_t low = wasm_i64x2_shl(wasm_i64x2_add(wasm_i64x2_extmul_low_i32x4(a, m), half), 1);
     const v128_t high = wasm_i64x2_shl(wasm_i64x2_add(wasm_i64x2_extmul_high_i32x4(a, m), half), 1);
     return wasm_i32x4_shuffle(low, high, 1, 3, 5, 7);
 }
 
-INLINE void store_held(const v128_t *r, ln_quantum q, int8_t *y)
+INLINE void store_held(const v128_t *r, uint32_t shift, ln_quantum q, int8_t *y)
 {
-    const v128_t b = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(r[0], r[1]), wasm_i16x8_narrow_i32x4(r[2], r[3]));
+    const v128_t low = wasm_i16x8_shr(wasm_i16x8_narrow_i32x4(r[0], r[1]), shift);
+    const v128_t b = wasm_i8x16_narrow_i16x8(low, wasm_i16x8_shr(wasm_i16x8_narrow_i32x4(r[2], r[3]), shift));
     wasm_v128_store(y, wasm_i8x16_min(wasm_i8x16_max(b, wasm_i8x16_splat((int8_t)q.lo)), wasm_i8x16_splat((int8_t)q.hi)));
 }
 
 /* y[j] = clamp(z + requant(s[j] + bias[j], scale[j]), lo, hi) for 16 channels */
 INLINE void put16(const int32_t *s, const pv *p, ln_quantum q, int8_t *y)
 {
-    const v128_t z = wasm_i32x4_splat(q.z);
     v128_t r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = wasm_i32x4_add(requant(wasm_i32x4_add(wasm_v128_load(s + 4 * i), p->bias[i]), p->scale[i]), z);
-    store_held(r, q, y);
+    for (int i = 0; i < 4; i++) r[i] = requant(wasm_i32x4_add(wasm_v128_load(s + 4 * i), p->bias[i]), p->scale[i], q);
+    store_held(r, q.shift, q, y);
 }
 
 /* Bytes of two taps side by side, as 16-bit numbers, for each of 16 channels. */
@@ -92,11 +92,11 @@ INLINE dw_sums dw_dot(dw_sums s, dw_pair x, dw_pair w)
 }
 
 /* y[j] = clamp(z + ((s[j] + c) >> shift), lo, hi) for 16 sums */
-INLINE void shift16(dw_sums s, int32_t c, uint32_t shift, ln_quantum q, int8_t *y)
+INLINE void shift16(dw_sums s, int32_t c, ln_quantum q, int8_t *y)
 {
     const v128_t rest = wasm_i32x4_splat(c), z = wasm_i32x4_splat(q.z);
-    for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_add(wasm_i32x4_shr(wasm_i32x4_add(s.part[i], rest), shift), z);
-    store_held(s.part, q, y);
+    for (int i = 0; i < 4; i++) s.part[i] = wasm_i32x4_add(wasm_i32x4_shr(wasm_i32x4_add(s.part[i], rest), q.shift), z);
+    store_held(s.part, 0, q, y);
 }
 
 INLINE dw_pair dw_twice(int32_t two) /* the same two for every channel */

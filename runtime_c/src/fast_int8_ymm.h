@@ -12,8 +12,7 @@ void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_
                 uint32_t panel, uint32_t panel_end);
 void wino8(const ln_wino8 *p, const uint8_t *w, const int8_t *x, int8_t *y, void *scratch, uint32_t first, uint32_t end,
            uint32_t panel, uint32_t panel_end);
-void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, uint32_t shift,
-          ln_quantum q);
+void add8(const int8_t *a, const int8_t *b, int8_t *y, size_t n, int32_t m1, int32_t m2, int32_t c, ln_quantum q);
 void most8(const int8_t *x, int8_t *y, size_t n);
 int enter8(const float *x, int8_t *y, size_t n, float inverse, int32_t z);
 void sum8(const int8_t *x, int32_t *sum, size_t n);
@@ -65,10 +64,11 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 #endif
 }
 
-/* z + requant(a, m), the upper half of a product of 64 bits where a is doubled: with DOUBLED it comes so */
+/* 2^shift (z + requant(a, m)) and a rest that the shift drops: the upper half of a product of 64 bits where a is doubled. With
+ * DOUBLED it comes so. */
 INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
 {
-    const __m256i half = _mm256_set1_epi64x((2 * (int64_t)q.z + 1) * ((int64_t)1 << 31));
+    const __m256i half = _mm256_set1_epi64x((2 * (int64_t)q.z + 1) * ((int64_t)1 << (31 + q.shift)));
 #ifndef DOUBLED
     a = _mm256_add_epi32(a, a);
 #endif
@@ -77,9 +77,14 @@ INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
     return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
 }
 
+INLINE __m256i words_of(__m256i a, __m256i b, ln_quantum q)
+{
+    return _mm256_sra_epi16(_mm256_packs_epi32(a, b), _mm_cvtsi32_si128((int)q.shift));
+}
+
 INLINE __m256i requant16(va s, const pv *p, ln_quantum q) /* in 16 bits, and in the order of _mm256_packs_epi32 */
 {
-    return _mm256_packs_epi32(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q));
+    return words_of(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q), q);
 }
 
 /* Two rows of 16 numbers in that order: the first to the lower half. */
@@ -109,7 +114,7 @@ INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     __m256i r[4];
     UNROLL
     for (int m = 0; m < 4; m++) r[m] = requant(s[m].part[0], p->scale.part[0], q);
-    const __m256i v = held(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]), q);
+    const __m256i v = held(words_of(r[0], r[1], q), words_of(r[2], r[3], q), q);
     int64_t eight[4];
     _mm256_storeu_si256((__m256i *)(void *)eight, v);
     UNROLL

@@ -7,8 +7,8 @@
 
 #ifdef LN_WITH_I8
 enum {
-    LEAST_SHIFT = 1,
     MOST_SHIFT = 24,
+    MOST_FINE = 7, /* of a requantisation */
     BUILT = LN_INT8_BOUNDS /* of quantize, and what else the operators of this build take */
 #define LN_OP_I8(id, NAME, name, takes) | (takes)
 #include "ln_ops_i8.def"
@@ -92,6 +92,7 @@ ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
     const ln_quant q = ln_quant_of(op->attrs);
     const uint8_t *x = m->bin + ln_tensor_record(m, op->inputs[0]);
     const int32_t shift = (int32_t)q.shift, takes = facts->int8 & BUILT;
+    int32_t most;
     ln_status s;
 
     if (!ln_i8_type(type_of(m, op->output))) return LN_OK; /* its bytes have been found to be 0 */
@@ -101,8 +102,8 @@ ln_status ln_check_quant(ln_model *m, uint32_t i, const ln_op *op, const ln_op_f
         if (q.lo != -128) return bad(m, i, 52, q.lo, -128);
         if (q.hi != 127) return bad(m, i, 53, q.hi, 127);
     }
-    if (takes & LN_INT8_SHIFT ? shift < LEAST_SHIFT || shift > MOST_SHIFT : shift != 0)
-        return bad(m, i, 54, shift, takes & LN_INT8_SHIFT ? MOST_SHIFT : 0);
+    most = takes & LN_INT8_SHIFT ? MOST_SHIFT : takes & LN_INT8_FINE ? MOST_FINE : 0;
+    if (shift > most || (shift == 0 && takes & LN_INT8_SHIFT)) return bad(m, i, 54, shift, most);
     if (q.border != 0 && !(takes & LN_INT8_BORDER)) return bad(m, i, 55, q.border, 0);
     s = check_factor(m, i, 56, q.m1, takes & LN_INT8_M1, takes & LN_INT8_REQUANT);
     if (s == LN_OK) s = check_factor(m, i, 60, q.m2, takes & LN_INT8_M2, 0);

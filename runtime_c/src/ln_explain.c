@@ -242,7 +242,9 @@ static const char *quant_detail(const ln_model *m, uint32_t field)
     case 16: return "its table begins with %n; at least %N is expected";
     case 52: return uses & LN_INT8_BOUNDS ? "lo is %d; at most %D is expected, as hi is" : "lo is %d; %D is expected";
     case 53: return "hi is %d; %D is expected";
-    case 54: return uses & LN_INT8_SHIFT ? "S is %n; 1 to %N is expected" : "S is %n; %N is expected";
+    case 54:
+        if (uses & LN_INT8_FINE) return "S is %n; 0 to %N is expected";
+        return uses & LN_INT8_SHIFT ? "S is %n; 1 to %N is expected" : "S is %n; %N is expected";
     case 55: return "its border is %d; %D is expected";
     case 56:
         if (uses & LN_INT8_REQUANT) return "M1 is %d; %D or more is expected";

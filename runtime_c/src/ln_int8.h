@@ -34,10 +34,10 @@ static inline ln_quant ln_quant_of(const uint8_t *attrs)
     return q;
 }
 
-/* acc M / 2^31, halves up: one rounding. */
-static inline int32_t ln_requant(int32_t acc, int32_t M)
+/* acc M / 2^(31+S), halves up: one rounding, as the second shift drops no more than the first would have. */
+static inline int32_t ln_requant(int32_t acc, int32_t M, uint32_t S)
 {
-    return (int32_t)(((int64_t)acc * M + ((int32_t)1 << 30)) >> 31);
+    return (int32_t)(((int64_t)acc * M + ((int64_t)1 << (30 + S))) >> 31) >> S;
 }
 
 /* A sum of products of zero-free numbers, over 2^S, halves up. */

@@ -4,13 +4,13 @@
 
 static const ln_op_facts FACTS[] = { /* in order of id */
 #ifdef LN_WITH_LINEAR
-    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4, 259},
+    {"linear", 1, 1, 0, 1, 0, LN_LAYOUT_PANELS, 4, 771},
 #endif
 #ifdef LN_WITH_CONV2D
-    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16, 259},
+    {"conv2d", 2, 1, 0, 1, 0, LN_LAYOUT_PANELS, 16, 771},
 #endif
 #ifdef LN_WITH_DEPTHWISE_CONV2D
-    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14, 259},
+    {"depthwise_conv2d", 3, 1, 0, 1, 0, LN_LAYOUT_DEPTHWISE, 14, 771},
 #endif
 #ifdef LN_WITH_MAXPOOL2D
     {"maxpool2d", 4, 1, 0, 0, 0, LN_LAYOUT_NONE, 8, 129},
@@ -28,22 +28,22 @@ static const ln_op_facts FACTS[] = { /* in order of id */
     {"add", 8, 2, 3, 1, 0, LN_LAYOUT_NONE, 4, 55},
 #endif
 #ifdef LN_WITH_BATCHNORM
-    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4, 263},
+    {"batchnorm", 9, 1, 1, 1, 0, LN_LAYOUT_VECTORS, 4, 519},
 #endif
 #ifdef LN_WITH_LAYERNORM
     {"layernorm", 10, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 4, 0},
 #endif
 #ifdef LN_WITH_SOFTMAX
-    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0, 257},
+    {"softmax", 12, 1, 1, 0, 0, LN_LAYOUT_NONE, 0, 513},
 #endif
 #ifdef LN_WITH_EMBED_PROJECTION
-    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9, 259},
+    {"embed_projection", 13, 1, 0, 1, 0, LN_LAYOUT_PANELS, 9, 771},
 #endif
 #ifdef LN_WITH_ACTIVATION
-    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4, 257},
+    {"activation", 14, 1, 1, 1, 0, LN_LAYOUT_NONE, 4, 513},
 #endif
 #ifdef LN_WITH_PRELU
-    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0, 279},
+    {"prelu", 15, 1, 1, 0, 0, LN_LAYOUT_VECTORS, 0, 535},
 #endif
 #ifdef LN_WITH_MUL
     {"mul", 16, 2, 3, 0, 0, LN_LAYOUT_NONE, 0, 67},
@@ -67,7 +67,7 @@ static const ln_op_facts FACTS[] = { /* in order of id */
     {"reshape", 22, 1, 1, 0, 1, LN_LAYOUT_NONE, 16, 129},
 #endif
 #ifdef LN_WITH_UNARY
-    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1, 257},
+    {"unary", 23, 1, 1, 0, 0, LN_LAYOUT_NONE, 1, 513},
 #endif
 #ifdef LN_WITH_QUANTIZE
     {"quantize", 24, 1, 0, 0, 0, LN_LAYOUT_NONE, 0, 3},

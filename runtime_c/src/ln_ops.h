@@ -61,7 +61,8 @@ enum {
     LN_INT8_M2 = 32, /* M2, of a rescaling */
     LN_INT8_REQUANT = 64, /* M1, of a requantisation */
     LN_INT8_SAME = 128, /* y has the scale and zero point of x */
-    LN_INT8_WEIGHTS = 256 /* a weights block */
+    LN_INT8_FINE = 256, /* S, of the requantisation of sums */
+    LN_INT8_WEIGHTS = 512 /* a weights block */
 };
 
 /* Inputs that an operator of this build has at most. */

@@ -7,8 +7,9 @@
 void ln_finish_i8(const ln_panels_i8 *p, const uint32_t *sum, const uint8_t *M, int8_t *y, uint32_t n)
 {
     const int32_t z = p->z, lo = p->q.lo, hi = p->q.hi;
+    const uint32_t S = p->q.shift;
     for (const uint32_t *end = sum + n; sum != end; M += 4) {
-        const uint32_t v = (uint32_t)ln_requant((int32_t)*sum++, (int32_t)ln_word_at(M)) + (uint32_t)z;
+        const uint32_t v = (uint32_t)ln_requant((int32_t)*sum++, (int32_t)ln_word_at(M), S) + (uint32_t)z;
         int32_t held = (int32_t)v < lo ? lo : (int32_t)v;
         held = held > hi ? hi : held;
         *y++ = (int8_t)held;

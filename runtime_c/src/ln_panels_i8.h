@@ -1,6 +1,6 @@
 /* The product of rows of int8 with packed weights, which linear and conv2d are:
  *
- *     y[m][o] = z + (B[o] + sum_k x[m][k] w[k][o]) M[o] / 2^31, rounded once and held within lo to hi
+ *     y[m][o] = z + (B[o] + sum_k x[m][k] w[k][o]) M[o] / 2^(31+S), rounded once and held within lo to hi
  *
  * Weights lie in panels of 16 output channels (FORMAT.md, "panels8"): B, then M, then for each four k the four weights
  * of each channel. K is rounded up to a multiple of 4. LN_ROWS rows are taken at once: a weight read once is used as many
@@ -31,7 +31,7 @@ typedef uint32_t (*ln_fetch)(void *source, uint32_t k, ln_piece *p);
 typedef struct ln_panels_i8 {
     uint32_t O, K;  /* channels and inputs of the block of panels */
     int32_t z;      /* zero point of y */
-    ln_quant q;     /* lo, hi */
+    ln_quant q;     /* lo, hi, shift */
 } ln_panels_i8;
 
 /* y[m][o] for m < rows (1 to LN_ROWS) and o < p->O. y may not overlap what is fetched. */

@@ -1,4 +1,4 @@
-/* conv2d on int8   y[i,j,o] = z + requant(B[o] + sum_uvc x[i*s+u*d-top, j*s+v*d-left, c] w[o,u,v,c], M[o]), the zero
+/* conv2d on int8   y[i,j,o] = z + requant(B[o] + sum_uvc x[i*s+u*d-top, j*s+v*d-left, c] w[o,u,v,c], M[o], S), the zero
  * point of x outside the image
  * x, y as in op_conv2d.c   w panels8 over (u,v,c), group after group   Cost Ho*Wo*O*kh*kw*C/groups
  * multiply-accumulates. y may not overlap x.

@@ -1,4 +1,4 @@
-/* depthwise_conv2d on int8   y[i,j,c] = z + requant(B[c] + sum_uv x[i*s+u*d-top, j*s+v*d-left, c] w[u,v,c], M[c]), the
+/* depthwise_conv2d on int8   y[i,j,c] = z + requant(B[c] + sum_uv x[i*s+u*d-top, j*s+v*d-left, c] w[u,v,c], M[c], S), the
  * zero point of x outside the image
  * x, y as in op_depthwise_conv2d.c   w depthwise8   Cost Ho*Wo*C*kh*kw multiply-accumulates. y may not overlap x. */
 #include "ln_dsp.h"

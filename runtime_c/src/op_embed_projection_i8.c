@@ -1,4 +1,4 @@
-/* embed_projection on int8   y[e] = z + requant(B[e] + sum_p w[p,e] sum_c x[p,c], M[e]); keep_channels: each c alone
+/* embed_projection on int8   y[e] = z + requant(B[e] + sum_p w[p,e] sum_c x[p,c], M[e], S); keep_channels: each c alone
  * x, y as in op_embed_projection.c   w panels8 over p   Cost P*E, or P*C*E, multiply-accumulates, and to sum the channels
  * of a pixel again for each panel. y may not overlap x. */
 #include "ln_panels_i8.h"

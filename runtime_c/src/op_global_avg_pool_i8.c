@@ -17,7 +17,7 @@ void ln_global_avg_pool_i8_run(const ln_call *c)
         for (size_t p = 0; p < pixels; p++, x += C)
             for (size_t k = 0; k < live; k++) sum[k] += x[k];
         for (size_t k = 0; k < live; k++)
-            c->qy[first + k] = ln_held(&q, c->out.zero_point, ln_requant(sum[k] - zeros, q.m1));
+            c->qy[first + k] = ln_held(&q, c->out.zero_point, ln_requant(sum[k] - zeros, q.m1, 0));
     }
 }
 

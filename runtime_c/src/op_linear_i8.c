@@ -1,4 +1,4 @@
-/* linear on int8   y[m][o] = z + requant(B[o] + sum_i x[m][i] w[o][i], M[o])
+/* linear on int8   y[m][o] = z + requant(B[o] + sum_i x[m][i] w[o][i], M[o], S)
  * x, y as in op_linear.c   w panels8 over i   Cost M*O*I multiply-accumulates. y may not overlap x. */
 #include "ln_panels_i8.h"
 #include "ln_shapes.h"

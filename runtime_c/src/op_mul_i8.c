@@ -12,7 +12,7 @@ void ln_mul_i8_run(const ln_call *c)
     for (size_t first = 0; first < n; first += again)
         for (size_t i = 0; i < again; i++) {
             const int32_t product = (c->qx[0][first + i] - z1) * (c->qx[1][i] - z2);
-            c->qy[first + i] = ln_held(&q, c->out.zero_point, ln_requant(product, q.m1));
+            c->qy[first + i] = ln_held(&q, c->out.zero_point, ln_requant(product, q.m1, 0));
         }
 }
 

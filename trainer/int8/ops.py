@@ -4,8 +4,8 @@ Parameter names are the protocol, as in trainer/ops: `a` the attributes, `n` the
 of inputs and output, and the arrays: `x x2` int8 with the batch in front, `weight` int8 in the shape of training,
 `bias` and `multiplier` int32, `table`. `>>` is an arithmetic shift: it rounds down.
 
-    requant(acc, M) = (acc M + 2^30) >> 31        one rounding, halves up; 64-bit product
-    rescale(v, M, S) = (v M + 2^(S-1)) >> S       in int32
+    requant(acc, M, S) = (acc M + 2^(30+S)) >> (31+S)   one rounding, halves up; 64-bit product. S is 0 where not given
+    rescale(v, M, S) = (v M + 2^(S-1)) >> S             in int32
     clamp(v) holds v within lo..hi
 
 Sums of a convolution are int32 and wrap modulo 2^32, which no file of ours makes happen (scheme.layer).
@@ -27,9 +27,9 @@ from litenet.trainer.ops.windows import out_hw, pad, taps
 from .scheme import LO, Numbers, Quant
 
 
-def requant(acc: np.ndarray, M: Any) -> np.ndarray:
-    """int64: (acc M + 2^30) >> 31, acc int32."""
-    return (acc.astype(np.int64) * np.asarray(M, np.int64) + (1 << 30)) >> 31
+def requant(acc: np.ndarray, M: Any, S: int = 0) -> np.ndarray:
+    """int64: (acc M + 2^(30+S)) >> (31+S), acc int32."""
+    return (acc.astype(np.int64) * np.asarray(M, np.int64) + (1 << 30 + S)) >> (31 + S)
 
 
 def rescale(v: np.ndarray, M: Any, S: int) -> np.ndarray:
@@ -63,18 +63,18 @@ def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def finish(acc: np.ndarray, bias: np.ndarray, multiplier: np.ndarray, qy: Quant, n: Numbers) -> np.ndarray:
-    """y[..,o] = clamp(zy + requant(B[o] + acc[..,o], M[o]))"""
-    return clamp(qy.zero + requant(wrapped(acc.astype(np.int64) + bias), multiplier), n)
+    """y[..,o] = clamp(zy + requant(B[o] + acc[..,o], M[o], S))"""
+    return clamp(qy.zero + requant(wrapped(acc.astype(np.int64) + bias), multiplier, n.shift), n)
 
 
 def linear(n, x, weight, bias, multiplier, qy):  # x (N,..,I)  weight (O,I)  ->  (N,..,O)
-    """y[o] = clamp(zy + requant(B[o] + sum_i x[i] w[o,i], M[o]))"""
+    """y[o] = clamp(zy + requant(B[o] + sum_i x[i] w[o,i], M[o], S))"""
     return finish(product(x, weight.T), bias, multiplier, qy, n)
 
 
 def conv2d_(a, n, x, weight, bias, multiplier, qx, qy):  # x (N,H,W,C)  weight (O,kh,kw,C/groups)  ->  (N,Ho,Wo,O)
-    """y[i,j,o] = clamp(zy + requant(B[o] + sum_uvc x[i*s+u*d-top, j*s+v*d-left, c] w[o,u,v,c], M[o])); x is zx outside
-    the image"""
+    """y[i,j,o] = clamp(zy + requant(B[o] + sum_uvc x[i*s+u*d-top, j*s+v*d-left, c] w[o,u,v,c], M[o], S)); x is zx
+    outside the image"""
     Ho, Wo, O = conv2d.out_shape(a, x.shape[1:])
     w = weight.reshape(a.groups, O // a.groups, -1).transpose(0, 2, 1)
     padded = pad(x, a.padding, qx.zero)
@@ -87,7 +87,8 @@ def conv2d_(a, n, x, weight, bias, multiplier, qx, qy):  # x (N,H,W,C)  weight (
 
 
 def depthwise_conv2d(a, n, x, weight, bias, multiplier, qx, qy):  # x (N,H,W,C)  weight (kh,kw,C)  ->  (N,Ho,Wo,C)
-    """y[i,j,c] = clamp(zy + requant(B[c] + sum_uv x[i*s+u*d-top, j*s+v*d-left, c] w[u,v,c], M[c])); x is zx outside"""
+    """y[i,j,c] = clamp(zy + requant(B[c] + sum_uv x[i*s+u*d-top, j*s+v*d-left, c] w[u,v,c], M[c], S)); x is zx
+    outside the image"""
     Ho, Wo = out_hw(a, x.shape[1], x.shape[2], a.dilation)
     acc = np.zeros((len(x), Ho, Wo, x.shape[3]), np.float64)
     for u, v, seen in taps(a, pad(x, a.padding, qx.zero), Ho, Wo, a.dilation):
@@ -96,7 +97,7 @@ def depthwise_conv2d(a, n, x, weight, bias, multiplier, qx, qy):  # x (N,H,W,C) 
 
 
 def embed_projection_(a, n, x, weight, bias, multiplier, qy):  # x (N,H,W,C)  weight (H*W,E)  ->  (N,E) or (N,C*E)
-    """y[e] = clamp(zy + requant(B[e] + sum_p w[p,e] (sum_c x[p,c]), M[e])); with keep_channels each c alone"""
+    """y[e] = clamp(zy + requant(B[e] + sum_p w[p,e] (sum_c x[p,c]), M[e], S)); with keep_channels each c alone"""
     rows = embed_projection.pixel_rows(a, x.astype(np.int32))
     return finish(product(rows, weight), bias, multiplier, qy, n).reshape(len(x), -1)
 

@@ -2,8 +2,8 @@
 
     real value of q = scale (q - zero),  q and zero in -128..127
 
-A product of scales becomes one int32 multiplier: M / 2^31 (requant) or M / 2^S (rescale). All results here are whole
-numbers or float32, so that they are the same in every file made from the same ranges.
+A product of scales becomes one int32 multiplier: M / 2^(31+S) (requant) or M / 2^S (rescale). All results here are
+whole numbers or float32, so that they are the same in every file made from the same ranges.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ONE = (1 << 31) - 1  # the multiplier nearest to 1
 RESCALE = 1 << 21  # largest |M| of a rescale
 SHORT = (1 << 15) - 1  # largest of a sum of two: factors of 16 bits multiply and add in one instruction
 SHIFT = 24  # largest shift of a rescale
+FINE = 7  # and of a requantisation: with it a factor of 2^-15 has the 24 digits of a float32
 SMALLEST = float(np.finfo(np.float32).tiny)  # of a scale
 
 
@@ -86,11 +87,16 @@ def wider(q: Quant, scale: float) -> Quant:
     return q if q.scale >= float(least) else Quant(float(least), q.zero)
 
 
-def multiplier(m: float) -> int:
-    """M with M / 2^31 nearest to m, 0 <= m <= 1. 1 itself is ONE: requant(acc, ONE) = acc for |acc| < 2^30."""
+def multiplier(m: float, S: int = 0) -> int:
+    """M with M / 2^(31+S) nearest to m, 0 <= m <= 2^-S. 1 itself is ONE: requant(acc, ONE) = acc for |acc| < 2^30."""
     if not 0 <= m <= 1:
         raise ValueError(f"a multiplier of {m}; 0 to 1 is expected: the output's scale is too small")
-    return min(math.floor(m * (1 << 31) + 0.5), ONE)
+    return min(math.floor(m * (1 << 31 + S) + 0.5), ONE)
+
+
+def finest(m: float) -> int:
+    """The largest S with which a requantisation can have the multiplier m."""
+    return next(S for S in range(FINE, -1, -1) if S == 0 or m * (1 << 31 + S) + 0.5 < ONE)
 
 
 def rescaling(

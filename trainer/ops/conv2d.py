@@ -34,7 +34,7 @@ OP = Op(
     activation=True,
     layout="panels",
     inferred=(("in_channels", -1),),
-    int8=("bounds",),
+    int8=("bounds", "fine"),
     int8_layout="panels8",
 )
 

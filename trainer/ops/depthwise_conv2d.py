@@ -23,7 +23,7 @@ OP = Op(
     activation=True,
     layout="depthwise",
     inferred=(("in_channels", -1), ("out_channels", -1)),
-    int8=("bounds",),
+    int8=("bounds", "fine"),
     int8_layout="depthwise8",
 )
 

@@ -26,7 +26,7 @@ OP = Op(
     ),
     activation=True,
     layout="panels",
-    int8=("bounds",),
+    int8=("bounds", "fine"),
     int8_layout="panels8",
 )
 

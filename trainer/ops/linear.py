@@ -17,7 +17,7 @@ OP = Op(
     activation=True,
     layout="panels",
     inferred=(("in_features", -1),),
-    int8=("bounds",),
+    int8=("bounds", "fine"),
     int8_layout="panels8",
 )
 

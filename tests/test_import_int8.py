@@ -141,7 +141,7 @@ def test_cifar10_answers_are_those_of_the_source(litert):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "divisor", "right", "different", "beyond"), [
-    (RESNET, 1, 8697, 0, 0), (CIFAR, 255, 7458, 80, 10), (MNIST, 255, 9646, 20, 0),
+    (RESNET, 1, 8697, 0, 0), (CIFAR, 255, 7458, 3, 2), (MNIST, 255, 9646, 0, 0),
 ])  # fmt: skip
 def test_scores_of_a_whole_test_set_are_those_of_the_source(name, divisor, right, different, beyond, litert):
     """different: int8 before the softmax, of 100,000; beyond: pictures whose scores differ by more than one step."""

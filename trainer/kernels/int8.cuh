@@ -29,7 +29,7 @@ __device__ __forceinline__ int whole(float v, float inverse, int zero)
 
 __device__ __forceinline__ float real_of(int q, Scale s) { return s.scale * (float)(q - s.zero); }
 
-/* (acc M + 2^30) >> 31 */
+/* (acc M + 2^30) >> 31: shifts are for imported models, none of which is trained in int8 */
 __device__ __forceinline__ i64 requant(int acc, int M) { return ((i64)acc * M + (1 << 30)) >> 31; }
 
 /* M / 2^31 nearest to m, 0 <= m <= 1 */

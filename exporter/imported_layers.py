@@ -49,9 +49,9 @@ class Layers:
 
 
 def layers(net: Net, foreign: Foreign, q: np.ndarray) -> Layers | None:
-    """q: int8 inputs of the net. None where the source's runtime does not show what is inside."""
+    """q: inputs as the net takes them. None where the source's runtime does not show what is inside."""
     given = foreign.given
-    if given is None or given.inside is None or net.graph.input not in net.quants:
+    if given is None or given.inside is None:
         return None
     found = given.inside(foreign.input.to_source(nets.real(net, net.graph.input, q)).astype(np.float32))
     if found is None:
@@ -78,5 +78,5 @@ def layers(net: Net, foreign: Foreign, q: np.ndarray) -> Layers | None:
             gap = np.abs(port.to_source(nets.real(net, t, values[t])).reshape(-1).astype(np.float64) - w.reshape(-1))
             most = net.quants[t].scale * 1.001 if t in net.quants else NEAR * float(np.abs(w).max()) + NEAR
             floats = max(floats, float(gap.max()) / most) if np.isfinite(gap).all() else float("nan")
-    operators = sum(net.is_int8(n) for n in net.graph.nodes)
+    operators = sum(n.output in net.quants for n in net.graph.nodes)
     return Layers(checked, operators, steps, worst, count, unequal, by, floats) if checked else None

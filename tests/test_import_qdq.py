@@ -99,6 +99,56 @@ def test_what_the_source_calculates_in_floats_stays_float(tmp_path, capsys, monk
     assert not (tmp_path / "far.bin").exists()
 
 
+def answers(path, values):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(None, {"x": v[None].transpose(0, 3, 1, 2)})[0] for v in values])
+
+
+def test_a_value_that_is_also_read_as_it_is_is_rounded_apart(tmp_path):
+    n = Net(np.uint8)
+    x = n.round("x", 0.03, 120)
+    real = n.node("Mul", f"{x} {n.number(np.float32(0.37))}")
+    whole = n.node("Relu", n.round(real, 0.1, 128))  # a tenth: the products themselves have other digits
+    n.node("Sub", f"{real} {n.round(whole, 0.1, 0)}")
+    n.save(tmp_path / "net.onnx")
+    assert cli.main([str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.bin")]) == 0
+    values = np.random.default_rng(3).normal(0, 1, (4, 6, 8, 3)).astype(np.float32)
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        ours = np.stack([engine.predict(v) for v in values]).transpose(0, 3, 1, 2)
+        assert [layer.dtype for layer in engine.layers].count("int8") >= 1
+        engine.selftest()
+    assert np.abs(ours - answers(tmp_path / "net.onnx", values)).max() < 1e-5
+
+
+def test_an_output_in_floats_that_is_also_rounded_stays_in_floats(tmp_path):
+    n = Net(np.int8)
+    real = n.node("Mul", f"{n.round('x', 0.03, 5)} {n.number(np.float32(0.37))}")
+    whole = n.node("Relu", n.round(real, 0.2, 0))
+    end = n.round(whole, 0.2, 0)
+    made = model(n.nodes, IMAGE, n.constants, (real, end))
+    onnx.save(made, tmp_path / "net.onnx")
+    assert cli.main([str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.bin")]) == 0
+    values = np.random.default_rng(3).normal(0, 1, (4, 6, 8, 3)).astype(np.float32)
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        ours = np.stack([engine.predict(v)[0] for v in values]).transpose(0, 3, 1, 2)
+    assert np.abs(ours - answers(tmp_path / "net.onnx", values)).max() < 1e-5
+
+
+def test_float_weights_read_the_input_rounded(tmp_path):
+    n = Net(np.int8)
+    y = n.node("Conv", f"{n.round('x', 0.03, 5)} {n.number(floats(4, 3, 3, 3))}")
+    n.round(y, 0.1, 0)
+    n.save(tmp_path / "net.onnx")
+    assert cli.main([str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.bin")]) == 0
+    values = np.random.default_rng(3).normal(0, 4, (4, 6, 8, 3)).astype(np.float32)  # beyond the ends of int8
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        ours = np.stack([engine.predict(v) for v in values]).transpose(0, 3, 1, 2)
+        assert engine.metadata["parity"]["layers"]["outputs"] == 1
+    assert np.abs(ours - answers(tmp_path / "net.onnx", values)).max() < 0.101
+
+
 def test_quantised_models_are_not_calibrated_again(tmp_path, capsys):
     classifier(np.int8, False).save(tmp_path / "net.onnx")
     for more in (["--fp16"], ["--int8", "--calibrate", "mnist"]):

@@ -161,7 +161,27 @@ def test_the_zoos_mobilenet_v2_int8(tmp_path):
         parity = engine.metadata["parity"]
         assert {layer.dtype for layer in engine.layers} == {"int8"}
         assert parity["layers"]["outputs"] >= 60 and parity["layers"]["steps"] <= 1
+        assert parity["equal"] >= 0.6
         assert out.stat().st_size < 3_655_033 * 1.05
+
+
+@pytest.mark.slow
+def test_ultraface_gives_what_onnx_runtime_gives(tmp_path):
+    source = real_model("ultraface_version-RFB-320.onnx")
+    shapes = pytest.importorskip("onnxruntime.quantization.shape_inference")
+    tools = pytest.importorskip("onnxruntime.quantization")
+    shapes.quant_pre_process(str(source), str(tmp_path / "whole.onnx"))
+    rows = np.random.default_rng(0).uniform(-1, 1, (8, 3, 240, 320)).astype(np.float32)
+    quantised(tmp_path / "whole.onnx", "input", rows, tmp_path / "net.onnx",
+              weight_type=tools.QuantType.QInt8, activation_type=tools.QuantType.QUInt8)  # fmt: skip
+    assert cli.main([str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.bin")]) == 0
+    with InferenceEngine(tmp_path / "net.bin") as engine:
+        parity = engine.metadata["parity"]
+        assert [layer.op for layer in engine.layers if layer.dtype != "int8"] == [
+            "dequantize", "batchnorm", "batchnorm", "dequantize", "add"
+        ]  # a division and a difference  # fmt: skip
+        assert parity["layers"]["outputs"] >= 105 and parity["layers"]["unequal"] <= 5
+        assert parity["steps"] <= 1.001 and parity["equal"] >= 0.9999
 
 
 def refused(path, capsys):

@@ -48,7 +48,8 @@ class Given:
     """quants: by tensor of ours, where the source says so. scales (O) or (1) float32 of weights, biases (O) int32: by
     node. where: the source's nodes, by ours, for messages. other: outputs for inputs (N, ...), as Foreign.run's, by
     other kernels of the source's runtime; None where there are none. sources: by tensor of ours, what the source calls
-    it and how it lies there. inside: see Inside."""
+    it and how it lies there. inside: see Inside. unsigned: of an ONNX source whether its whole numbers are uint8; else
+    None."""
 
     quants: dict[int, Quant] = field(default_factory=dict)
     scales: dict[str, np.ndarray] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Given:
     other: Callable[[np.ndarray], list[np.ndarray] | None] | None = None
     sources: dict[int, Port] = field(default_factory=dict)
     inside: Callable[[np.ndarray], Inside | None] | None = None
+    unsigned: bool | None = None
 
     def mark(self, b: Builder, v: Value, q: Quant) -> Value:
         """v in whole numbers of scale and zero point q; an operator that changes them where it has others already."""

@@ -98,6 +98,7 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
     }
     given = Given() if any(n.op_type in QUANTISED for n in graph.node) else None
     steps: set[str] = set()  # names of values that are whole numbers where they stand
+    shared = onnx_qdq.read_as_they_are(graph)
     scaled: dict[str, Scaled] = {}
     needed = _needed(graph, {name: root for name, (root, _) in known.items()})
     for i, proto in enumerate(graph.node):
@@ -114,7 +115,7 @@ def _read(path: Path, model: Any, input_shape: tuple[int, ...] | None) -> Foreig
             values = any(isinstance(v, Value) for v in node.inputs)
             if given is not None and values and node.op in (onnx_qdq.QUANTIZE, onnx_qdq.DEQUANTIZE):
                 b.place = node.place
-                env[proto.output[0]] = marked = onnx_qdq.marked(b, node, given)
+                env[proto.output[0]] = marked = onnx_qdq.marked(b, node, given, proto.input[0] in shared)
                 if node.op == onnx_qdq.QUANTIZE:
                     given.note(marked, proto.output[0])
                     steps.add(proto.output[0])

@@ -273,8 +273,8 @@ def cast(b: Builder, n: OnnxNode) -> Value:
 def batch_norm(b: Builder, n: OnnxNode) -> Value:
     """folded into the layer before it, or else y = x scale + shift"""
     v = n.value()
-    gamma, beta, mean, var = (n.constant(i, "statistics").astype(np.float64) for i in (1, 2, 3, 4))
-    scale = gamma / np.sqrt(var + n.attrs.get("epsilon", 1e-5))
+    gamma, beta, mean, var = (n.constant(i, "statistics").astype(np.float32) for i in (1, 2, 3, 4))
+    scale = gamma * (1 / np.sqrt(var + np.float32(n.attrs.get("epsilon", 1e-5))))  # so ONNX Runtime rounds
     shape = (-1, *[1] * (len(v.shape) - 2))
     return layers.affine(b, v, scale.reshape(shape), (beta - mean * scale).reshape(shape))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,19 @@ LAYERS = ("Conv", "Gemm", "MatMul")
 KINDS = ("int8", "uint8")
 
 
-def marked(b: Builder, n: OnnxNode, given: Given) -> Value:
-    """What a QuantizeLinear or DequantizeLinear of a value puts out: the same value, with its scale."""
+def read_as_they_are(graph: Any) -> set[str]:
+    """Values that a QuantizeLinear rounds and somebody else reads unrounded, or rounded to another scale."""
+    found, rounded = {out.name for out in graph.output}, dict[str, tuple[str, ...]]()
+    for n in graph.node:
+        if n.op_type == QUANTIZE and rounded.setdefault(n.input[0], tuple(n.input[1:])) == tuple(n.input[1:]):
+            continue
+        found.update(n.input if n.op_type not in ("Shape", "Size") else ())
+    return found & rounded.keys()
+
+
+def marked(b: Builder, n: OnnxNode, given: Given, apart: bool = False) -> Value:
+    """What a QuantizeLinear or DequantizeLinear of a value puts out: the same value, with its scale; or, where it is
+    also read as it is (apart), another one."""
     scale, zero = n.constant(1, "scale"), n.optional(2, "zero point")
     zero = np.zeros((), np.uint8) if zero is None else zero
     if scale.size != 1 or zero.size != 1 or zero.dtype.name not in KINDS:
@@ -29,6 +41,9 @@ def marked(b: Builder, n: OnnxNode, given: Given) -> Value:
         if given.quants.get(v.tensor) != q:
             n.place.refuse("it has another scale or zero point than what it reads was made with", AGAIN)
         return v
+    given.unsigned = zero.dtype == np.uint8
+    if apart and v.tensor not in given.quants:
+        v = replace(v, tensor=b.node("activation", [v.tensor], {"activation": "none"}))
     return given.mark(b, v, q)
 
 

@@ -14,14 +14,15 @@ from litenet.trainer.int8 import scheme
 from litenet.trainer.int8.net import Net
 from litenet.trainer.int8.ops import FORWARD
 from litenet.trainer.int8.scheme import PROBABILITIES, Numbers, Quant
-from litenet.trainer.ops import OPS, make_attrs
+from litenet.trainer.ops import OPS, Attrs, make_attrs
 
+from ..fold import batchnorm_affine
 from ..format import Preprocessing
 from ..importers import tidy
 from ..importers.foreign import Foreign
 from ..importers.given import AGAIN, WEIGHTED, Given
 from ..importers.graphs import renamed, used
-from . import factors, graphs
+from . import factors, fitted, graphs
 from .lower import Lowering, Weights, rows_of, shaped
 
 
@@ -124,7 +125,7 @@ def spread(graph: Graph, known: dict[int, Quant]) -> dict[int, Quant]:
                 found[t] = PROBABILITIES
             elif _keeps(n) and x in quants and t not in quants:
                 found[t] = quants[x]
-            elif _keeps(n) and t in quants and x not in quants and readers[x] == [n]:
+            elif _keeps(n) and t in quants and x not in quants and readers[x] == [n] and x not in graph.outputs:
                 found[x] = quants[t]
             elif n.op == "concat" and t in quants:
                 found.update({k: quants[t] for k in n.inputs if k not in quants and readers[k] == [n]})
@@ -160,22 +161,59 @@ class Exact(Lowering):
     def __init__(self, graph: Graph, weights: Weights, quants: dict[int, Quant], floats: set[str], given: Given):
         super().__init__(graph, weights, quants, floats, {})
         self.source = given
+        if graph.input in given.quants and graph.input not in self.quants:  # a float operator reads it, rounded
+            self.own[graph.input] = self.reads(graph.input, True)
+            del self.other[graph.input]
 
     def add(self, node: Node, is_float: bool) -> None:
-        """What the source calculates in floats and rounds to whole numbers is so rounded for all readers."""
-        super().add(node, is_float)
-        if is_float and node.output in self.source.quants:
-            self.reads(node.output, True)
-            self.own[node.output] = self.other.pop(node.output)
+        """What the source calculates in floats and rounds to whole numbers is so rounded for all readers; what it also
+        reads as it is, has an operator that rounds it."""
+        y = node.output
+        if not is_float or y not in self.source.quants:
+            super().add(node, is_float)
+            return
+        x = self.own[node.inputs[0]]
+        if node.op == "activation" and node.attrs.activation == "none" and x not in self.quants:
+            self.rounded(node.name, x, y)
+            return
+        self.tensors.append(replace(self.tensors[y], name=f"{self.tensors[y].name}.real"))
+        x = len(self.tensors) - 1
+        super().add(replace(node, output=x), True)
+        self.rounded(f"{self.tensors[y].name}.quantized", x, y)
+
+    def rounded(self, name: str, x: int, y: int) -> None:
+        """y, whole numbers, from x in floats."""
+        none = Attrs(activation="none")
+        self.nodes.append(Node(name, "quantize", none, (x,), y, {}, self.tensors[y].name))
+        self.own[y], self.quants[y], self.numbers[name] = y, self.wanted[y], Numbers()
 
     def whole(self, node: Node) -> tuple[Weights, Numbers]:
         """A mean with its input's scale: sources round halves away from zero, which behind a relu, whose zero point is
         the lowest, is down for all means below the middle; ours rounds up, unless the factor is a trifle smaller."""
         arrays, numbers = super().whole(node)
         q = self.wanted[node.inputs[0]]
+        if self.source.unsigned is not None:
+            return self.fitted(node, self.source.unsigned, arrays, numbers)
         if node.op == "global_avg_pool" and q == self.wanted[node.output] and q.zero == scheme.LO:
             H, W, _ = self.graph.tensors[node.inputs[0]].shape
             numbers = replace(numbers, m1=numbers.m1 - (1 < H * W <= 1024))
+        return arrays, numbers
+
+    def fitted(self, node: Node, unsigned: bool, arrays: Weights, numbers: Numbers) -> tuple[Weights, Numbers]:
+        """The same with factors that round as ONNX Runtime does."""
+        qx, qy = [self.wanted[t] for t in node.inputs], self.wanted[node.output]
+        if node.op == "add":
+            return arrays, fitted.sum_of_two(numbers, qx[0], qx[1], qy, unsigned)
+        if node.op == "concat":
+            m1, m2 = (fitted.change(m, numbers, q, qy) for m, q in zip((numbers.m1, numbers.m2), qx, strict=True))
+            return arrays, replace(numbers, m1=m1, m2=m2)
+        if node.op == "batchnorm":
+            scale, shift = (a.astype(np.float32) for a in batchnorm_affine(node, self.given))
+            m, b = fitted.affine(arrays["multiplier"], arrays["bias"], numbers, qx[0], qy, scale, shift)
+            return arrays | {"multiplier": m, "bias": b}, numbers
+        if node.op == "activation" and node.attrs.activation == "none":
+            table = fitted.line(qx[0], qy)[0] + qy.zero
+            return {"table": np.clip(table, scheme.LO, scheme.HI).astype(np.int8)}, numbers
         return arrays, numbers
 
     def layer(self, node: Node, qx: Quant, qy: Quant) -> tuple[Weights, Numbers]:

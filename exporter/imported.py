@@ -19,7 +19,7 @@ from litenet.trainer.memory import bytes_text
 
 from . import device, format, winograd
 from .binary import golden, version_text
-from .importers import READERS, check
+from .importers import READERS, check, names
 from .importers.foreign import Foreign, shape_text
 from .importers.tidy import tidy
 from .stored import Stored
@@ -79,6 +79,7 @@ def read(path: Path, options: Options, foreign: Foreign | None = None) -> Import
     graph, weights = tidy(foreign.graph, foreign.weights)
     if not graph.nodes:
         raise UserError(f"{path} calculates nothing: its output is its input.")
+    graph, _ = names.shortened(graph)
     prepared = device.planned(graph, weights)
     x, frames = check.samples(foreign, frame, SAMPLES)
     inputs = [(x, f"{SAMPLES} random inputs")]
@@ -196,11 +197,7 @@ def describing(path: Path, foreign: Foreign, graph: Graph, labels: list[str] | N
         "answer": "classes" if classes else "values",
         "created": time.strftime("%Y-%m-%d", time.gmtime()),
         "litenet": version_text(),
-        "source": {
-            "file": path.name,
-            "format": foreign.kind,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        },
+        "source": {"format": foreign.kind, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()},
     }
     return {k: v for k, v in found.items() if v is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from litenet.trainer.int8.scheme import PROBABILITIES
 from litenet.trainer.memory import bytes_text
 
 from . import format, imported, imported_layers
-from .importers import check
+from .importers import check, names
 from .importers.foreign import MALFORMED, Foreign, shape_text
 from .importers.given import Given
 from .int8 import given as lowering
@@ -67,6 +67,8 @@ def convert(path: Path, foreign: Foreign, given: Given, out: Path, options: impo
     frame = imported.preprocessing(foreign, options)
     labels = imported.read_labels(options.labels) if options.labels else None
     net = lowering.net(foreign, given, frame)
+    graph, short = names.shortened(net.graph)
+    net = replace(net, graph=graph, numbers={short[name]: n for name, n in net.numbers.items()})
     metadata = imported.describing(path, foreign, net.graph, labels)
     plan = write.plan(net)
     x, frames = samples(net, foreign, frame)

@@ -152,7 +152,7 @@ def test_without_options_the_input_is_no_picture_and_the_answer_is_values(here):
     assert engine.preprocessing is None
     assert engine.metadata["answer"] == "values"
     assert engine.metadata["source"] == {
-        "file": "net.onnx", "format": "ONNX", "sha256": hashlib.sha256((here / "net.onnx").read_bytes()).hexdigest(),
+        "format": "ONNX", "sha256": hashlib.sha256((here / "net.onnx").read_bytes()).hexdigest(),
     }  # fmt: skip
 
 

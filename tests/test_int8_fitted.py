@@ -78,6 +78,15 @@ def test_no_factor_of_a_sum_is_too_large():
     assert max(abs(n.m1), abs(n.m2)) <= scheme.RESCALE
 
 
+@pytest.mark.filterwarnings("error")
+def test_scales_at_the_ends_of_float32_do_no_harm():
+    large, small = quant(3e38, -128), quant(1.2e-38, 0)
+    assert fitted.line(large, small)[0].tolist() == [0, *[scheme.SUM] * 255]
+    scale = np.array([0, 3e38], np.float32)
+    assert fitted.line(large, small, scale, scale)[1].tolist() == [scheme.SUM] * 256
+    assert fitted.line(small, large, scale, -scale)[1, 1:].max() <= 0
+
+
 def affine(channels, seed):
     rng = np.random.default_rng(seed)
     x, y = quant(0.021, -7), quant(0.05, -31)

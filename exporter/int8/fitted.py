@@ -8,6 +8,8 @@ nearest ones are tried on all of them. Taken are those that give the fewest like
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from litenet.trainer.int8.scheme import HI, LO, RESCALE, SUM, Numbers, Quant
@@ -45,9 +47,10 @@ def sums(x: Quant, x2: Quant, y: Quant, unsigned: bool) -> np.ndarray:
 def line(x: Quant, y: Quant, scale: np.ndarray = ONES, shift: np.ndarray = 0 * ONES) -> np.ndarray:
     """int64 (C,256): y - zero of x scale + shift for each int8 x, before int8 ends: float32 between a DequantizeLinear
     and a QuantizeLinear. scale, shift (C) float32: in real units."""
-    real = (STEPS - x.zero).astype(np.float32) * np.float32(x.scale)
-    product = real * scale[:, None] + shift[:, None]
-    return np.clip(np.rint(product / np.float32(y.scale)), -SUM, SUM).astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        real = (STEPS - x.zero).astype(np.float32) * np.float32(x.scale)
+        quotient = (real * scale[:, None] + shift[:, None]) / np.float32(y.scale)
+    return np.clip(np.nan_to_num(np.rint(quotient)), -SUM, SUM).astype(np.int64)
 
 
 # ---------------------------------------------------------------- the factors that do
@@ -70,7 +73,7 @@ def sum_of_two(n: Numbers, x: Quant, x2: Quant, y: Quant, unsigned: bool) -> Num
         got = np.clip((total + a * d1 + b * d2) >> n.shift, n.lo - y.zero, n.hi - y.zero)
         missed = int((got != want) @ counts)
         if best is None or missed < best:
-            best, found = missed, Numbers(n.lo, n.hi, n.shift, m1=n.m1 + d1, m2=n.m2 + d2)
+            best, found = missed, replace(n, m1=n.m1 + d1, m2=n.m2 + d2)
         if best == 0:
             break
     return found

@@ -17,7 +17,7 @@
 typedef int16_t byte;
 typedef __m256i vx;
 #define SPLAT4(p) _mm256_set1_epi32(two_at(p))
-#define DOT(s, w, x) dot(s, w, x)
+#define DOT dot
 
 INLINE int32_t two_at(const int16_t *p)
 {
@@ -28,17 +28,15 @@ INLINE int32_t two_at(const int16_t *p)
 
 #include "fast_int8_ymm.h"
 
-/* In C, GCC would begin with many products, whose sums then find no register. */
-#define ADD_PRODUCTS(s, w, x)                                                                            \
-    do {                                                                                                 \
-        __m256i product;                                                                                 \
-        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(s), "=&x"(product) : "x"(x), "x"(w)); \
-    } while (0)
-
-INLINE va dot(va s, const int16_t *w, __m256i x)
+/* In C, GCC would begin with many products, whose sums then find no register. Both products before both sums: 5 % faster. */
+INLINE va dot(va s, const int16_t *w, __m256i x, const int half)
 {
-    ADD_PRODUCTS(s.part[0], eight_at(w), x);
-    ADD_PRODUCTS(s.part[1], eight_at(w + LN_PANEL), x);
+    __m256i product;
+    if (half)
+        __asm__("vpmaddwd %2, %1, %1\n\tvpaddd %1, %0, %0" : "+x"(s.part[0]), "+x"(x) : "x"(eight_at(w)));
+    else
+        __asm__("vpmaddwd %4, %2, %3\n\tvpmaddwd %5, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+                : "+x"(s.part[0]), "+x"(s.part[1]), "+x"(x), "=&x"(product) : "x"(eight_at(w)), "x"(eight_at(w + LN_PANEL)));
     return s;
 }
 

@@ -25,7 +25,7 @@
 typedef int8_t byte;
 typedef __m256i vx;
 #define SPLAT4(p) _mm256_set1_epi32(word_at(p))
-#define DOT(s, w, x) ((va){{DPBUSD((s).part[0], x, eight_at(w)), DPBUSD((s).part[1], x, eight_at((w) + 32))}})
+#define DOT(s, w, x, half) ((va){{DPBUSD((s).part[0], x, eight_at(w)), DPBUSD((s).part[1], x, eight_at((w) + 32))}})
 
 #include "fast_int8_ymm.h"
 

@@ -80,15 +80,10 @@ typedef struct tile8 { /* what a register tile is told; all counts are of number
 /* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
  * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
 INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *y, const int R, const int V, const int half)
+                       const uint8_t *put, int8_t *y, const int R, const int V)
 {
     va s[MOST_ROWS * 4];
 
-    (void)half; /* with PUTS_TILES, 1: only the first part of each sum is needed, and no other is made */
-
-#ifdef PUTS_TILES
-    sums = NULL;
-#endif
 #if OUTS == 16
     pv of[4];
     if (sums == NULL) {
@@ -140,16 +135,11 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
                                                most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
             }
         }
-#ifdef PUTS_TILES
-        if (half) put_half(s, of, p->q, y, p->y_step, rows);
-        else put_tile(s, of, p->q, y, p->y_step, rows, R);
-#else
         UNROLL
         for (int m = 0; m < R; m++) {
             put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
             if (R % 4 == 0 && m + 1 == rows) return;
         }
-#endif
         return;
     }
 #endif
@@ -164,22 +154,13 @@ typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32
     static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
                                 const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
     {                                                                                                       \
-        tile8_sums(t, x, w, sums, p, put, y, R, V, 0);                                                      \
+        tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
     }
 TILES8(TILE8)
 #undef TILE8
 #define TILE8(R, V) [(V) / 2][R] = tile8_##R##x##V,
 static tile8_fn *const TILE[VECTORS / 2 + 1][MOST_ROWS + 1] = {TILES8(TILE8)}; /* of 1, 2 or 4 vectors */
 #undef TILE8
-
-#ifdef PUTS_TILES
-/* Four rows of the first eight channels. */
-static void tile8_half(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *y)
-{
-    tile8_sums(t, x, w, sums, p, put, y, 4, 1, 1);
-}
-#endif
 
 /* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
 static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
@@ -219,7 +200,6 @@ INLINE void put_some(int8_t *y, const int8_t *kept, uint32_t live)
 #ifdef OWN_PRODUCT
 #include OWN_PRODUCT
 #else
-#ifndef PUTS_TILES
 /* Sums of `rows` rows, `step` from one to the next, to bytes; pooled, the largest of each four. Channels from o on, of a
  * panel whose biases and multipliers are at w. Those of a narrow panel are read beyond its width: the program section,
  * which follows the weights, has more than the 64 bytes that are seen so. */
@@ -248,7 +228,6 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
         }
     }
 }
-#endif
 
 /* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
@@ -269,22 +248,6 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
         return;
     }
-#ifdef PUTS_TILES
-    ln_product8 narrow = *p; /* whose rows go to `kept` first */
-    uint8_t put[8 * LN_PANEL] = {0};
-    int8_t kept[MOST_ROWS * LN_PANEL];
-    narrow.bias = NULL;
-    __builtin_memcpy(put, p->bias ? (const uint8_t *)(p->bias + o) : stored, 4 * (size_t)width);
-    __builtin_memcpy(put + 4 * LN_PANEL, stored + 4 * (size_t)width, 4 * (size_t)width);
-    for (uint32_t m = 0, n; m < rows; m += n) {
-        const int half = live <= LN_PANEL / 2 && rows - m >= 4, direct = half && live == LN_PANEL / 2;
-        n = half ? 4 : rows_of(1, rows - m, p->pool ? 4 : 1);
-        narrow.y_step = direct ? p->y_step : LN_PANEL;
-        (half ? tile8_half : TILE[0][n])(t, at + m, weights, NULL, &narrow, put, direct ? y : kept);
-        for (uint32_t r = 0; r < (p->pool ? n / 4 : n); r++, y += p->y_step)
-            if (!direct) put_some(y, kept + r * LN_PANEL, live);
-    }
-#else
     enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
     int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
@@ -297,7 +260,6 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
         }
     }
     put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
-#endif
 }
 
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
@@ -309,12 +271,6 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     const byte *at[MOST_ROWS];
     tile8 t = {span, span + spans, p->n, 0, 0, 0};
 
-#ifdef ONE_ROW8
-    if (p->weights == NULL) {
-        one_row8(p, w, x, y, panel, panel_end);
-        return;
-    }
-#endif
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
     t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
     for (uint32_t q = panel, wide; q < panel_end; q += wide) {

@@ -27,13 +27,9 @@ typedef struct va {
     __m256i part[2];
 } va;
 
-#define OUTS 16
-#define VECTORS 1
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 1) T(4, 1) T(6, 1)
+#define OWN_PRODUCT "fast_int8_ymm_product.h"
 #define ZERO ((va){{_mm256_setzero_si256(), _mm256_setzero_si256()}})
 #define PUTS_TILES
-#define FOLD(to, s, v) (void)(to)
 
 INLINE va sixteen_at(const void *p)
 {

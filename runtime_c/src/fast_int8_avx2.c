@@ -186,8 +186,19 @@ void sum8(const int8_t *x, int32_t *sum, size_t n)
 #define WINO_SUMS __m256i
 #define WINO_ZERO _mm256_setzero_si256()
 #define WINO_TILES(T) T(2) T(4) T(6)
-#define PAIR(p) _mm256_set1_epi32(two_at(p))
-#define ADD_PAIRS(s, w, x) _mm256_add_epi32(s, _mm256_madd_epi16(x, eight_at(w)))
+#define STEP_CHANNELS 2
+#define WINO_PAIRS 1
+
+/* R rows, LN_WINO8_CHUNK numbers apart: two channels' products are added to their sums. */
+INLINE void step_sums(__m256i *s, const int16_t *w, const int16_t *x, const int R)
+{
+    UNROLL
+    for (int m = 0; m < R; m++) {
+        const va v = dot((va){{s[2 * m], s[2 * m + 1]}}, w, SPLAT4(x + m * LN_WINO8_CHUNK), 0);
+        s[2 * m] = v.part[0];
+        s[2 * m + 1] = v.part[1];
+    }
+}
 
 #define DW_PIXEL __m128i
 #define DW_NONE _mm_setzero_si128()

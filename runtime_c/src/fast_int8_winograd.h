@@ -35,13 +35,13 @@ typedef int32_t vs __attribute__((vector_size(4 * SUMS)));
 /* Six values `step` apart to points: t = B' d. */
 INLINE void to_points8(const vw *d, vw *t)
 {
-    const vw a = d[4] - (d[2] << 2), b = d[3] - (d[1] << 2), c = d[4] - d[2], e = (d[3] - d[1]) << 1;
+    const vw a = d[4] - (d[2] << 2), b = d[3] - (d[1] << 2), c = d[4] - d[2], f = d[3] - d[1], e = f + f;
     t[0] = ((d[0] - d[2]) << 2) + c;
     t[1] = a + b;
     t[2] = a - b;
     t[3] = c + e;
     t[4] = c - e;
-    t[5] = d[5] - d[3] - (e << 1);
+    t[5] = d[5] - d[3] - (e + e);
 }
 
 /* The 36 pixels of a tile to a row of `to`, whose points are `step` numbers apart. */
@@ -84,7 +84,7 @@ INLINE void step_sums(WINO_SUMS *s, const int16_t *w, const int16_t *x, const in
             s[m * PANEL_SUMS + j] = ADD_PAIRS(s[m * PANEL_SUMS + j], w + 2 * SUMS * j, PAIR(x + m * CHUNK));
     }
 }
-#else
+#elif !defined(WINO_PAIRS)
 #define WINO_PAIRS 0
 #endif
 
@@ -131,11 +131,11 @@ static uint32_t wino_rows(uint32_t rows)
 /* Four outputs of six points: t = A d. */
 INLINE void from_points8(const vu *d, vu *t)
 {
-    const vu s = d[1] + d[2], e = d[1] - d[2], p = d[3] + d[4], q = d[3] - d[4];
+    const vu s = d[1] + d[2], e = d[1] - d[2], p = d[3] + d[4], q = d[3] - d[4], f = q + q, g = f + f + d[5];
     t[0] = d[0] + s + p;
-    t[1] = e + (q << 1);
+    t[1] = e + f;
     t[2] = s + (p << 2);
-    t[3] = e + (q << 3) + (d[5] << 1);
+    t[3] = e + (g + g);
 }
 
 /* The 16 sums of each of 4 x 4 outputs from their points, which are `step` apart. */
@@ -169,9 +169,11 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
     const uint32_t i0 = tile / p->tiles_right * side, j0 = tile % p->tiles_right * side;
     const uint32_t rows = Ho - i0 < side ? Ho - i0 : side, columns = Wo - j0 < side ? Wo - j0 : side;
     const ln_quantum quantum = p->q;
+    const size_t O = p->O, line = Wo * O;
     int32_t sums[16][LN_PANEL];
 
-    for (uint32_t q = panel; q < panel_end; q++) {
+    y += i0 * line + j0 * O + panel * LN_PANEL;
+    for (uint32_t q = panel; q < panel_end; q++, y += LN_PANEL) {
         const uint8_t *stored = w + q * p->stored;
         const pv first = put_load(stored, stored + 4 * LN_PANEL);
         sums_from_points8(from + q * LN_PANEL, step, sums);
@@ -187,7 +189,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                 s[0] = most_of(s[0], s[1]);
                 s[1] = most_of(s[2], s[3]);
             }
-            put_tile(s, &first, quantum, y + ((size_t)(i0 + i) * Wo + j0) * p->O + q * LN_PANEL, p->O, (int)columns, 4);
+            put_tile(s, &first, quantum, y + i * line, O, (int)columns, 4);
         }
 #else
         for (uint32_t i = 0; i < rows; i++)
@@ -198,7 +200,7 @@ static void put_outputs8(const ln_wino8 *p, uint32_t tile, const uint8_t *w, con
                     larger16(s[0], s[4]);
                     larger16(s[0], s[5]);
                 }
-                put16(s[0], &first, quantum, y + ((size_t)(i0 + i) * Wo + j0 + j) * p->O + q * LN_PANEL);
+                put16(s[0], &first, quantum, y + i * line + j * O);
             }
 #endif
     }

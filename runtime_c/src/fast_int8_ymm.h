@@ -61,7 +61,7 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 }
 
 /* 2^shift (z + requant(a, m)) and a rest that the shift drops: the upper half of a product of 64 bits where a is doubled. With
- * DOUBLED it comes so. */
+ * DOUBLED it comes so. Of each four results the middle two change places. */
 INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
 {
     const __m256i half = _mm256_set1_epi64x((2 * (int64_t)q.z + 1) * ((int64_t)1 << (31 + q.shift)));
@@ -70,7 +70,7 @@ INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
 #endif
     const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(a, m), half);
     const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(m, 32)), half);
-    return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd), 0xDD));
 }
 
 INLINE __m256i words_of(__m256i a, __m256i b, ln_quantum q)
@@ -91,6 +91,12 @@ INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
     return _mm256_permutevar8x32_epi32(r, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
+INLINE __m256i put_held(__m256i a, __m256i b, ln_quantum q) /* of what requant made */
+{
+    const __m256i order = _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C);
+    return _mm256_shuffle_epi8(held(a, b, q), order);
+}
+
 /* The first `rows` of R rows of sums, which have their biases, to bytes. */
 INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t step, int rows, const int R)
 {
@@ -98,7 +104,7 @@ INLINE void put_tile(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     for (int m = 0; m < R; m += 2) {
         if (m >= rows) continue;
         const int two = m + 1 < R;
-        const __m256i a = requant16(s[m], p, q), b = two ? requant16(s[m + two], p, q) : a, r = held(a, b, q);
+        const __m256i a = requant16(s[m], p, q), b = two ? requant16(s[m + two], p, q) : a, r = put_held(a, b, q);
         _mm_storeu_si128((__m128i *)(void *)(y + (size_t)m * step), _mm256_castsi256_si128(r));
         if (two && m + 1 < rows) _mm_storeu_si128((__m128i *)(void *)(y + (size_t)(m + 1) * step), _mm256_extracti128_si256(r, 1));
     }
@@ -110,7 +116,7 @@ INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     __m256i r[4];
     UNROLL
     for (int m = 0; m < 4; m++) r[m] = requant(s[m].part[0], p->scale.part[0], q);
-    const __m256i v = held(words_of(r[0], r[1], q), words_of(r[2], r[3], q), q);
+    const __m256i v = put_held(words_of(r[0], r[1], q), words_of(r[2], r[3], q), q);
     int64_t eight[4];
     _mm256_storeu_si256((__m256i *)(void *)eight, v);
     UNROLL

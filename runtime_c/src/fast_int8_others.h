@@ -7,15 +7,14 @@
 #define DW_WEIGHTS(p) p
 #endif
 
-/* The weights of each pair of taps; behind the last one come zeros. */
-static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, dw_pair *pairs)
+/* The weights of each pair of taps; behind the last one come zeros. by_columns: of 3 x 3, as dw_nine has them. */
+static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, int by_columns, dw_pair *pairs)
 {
-    for (uint32_t t = 0; t < taps; t += 2, w += 2 * (size_t)width) {
-        int8_t row[2][LN_PANEL] = {{0}};
-        __builtin_memcpy(row[0], w, width);
-        if (t + 1 < taps) __builtin_memcpy(row[1], w + width, width);
-        pairs[t / 2] = DW_WEIGHTS(dw_side_by_side(pixel(row[0]), pixel(row[1])));
-    }
+    static const uint8_t column[10] = {0, 3, 1, 4, 2, 5, 6, 7, 9, 8}; /* 9: none */
+    int8_t row[LN_BYTE_TAPS + 1][LN_PANEL] = {{0}};
+    for (uint32_t t = 0; t < taps; t++) __builtin_memcpy(row[t], w + t * (size_t)width, width);
+    for (uint32_t t = 0; t < taps; t += 2)
+        pairs[t / 2] = DW_WEIGHTS(dw_side_by_side(pixel(row[by_columns ? column[t] : t]), pixel(row[by_columns ? column[t + 1] : t + 1])));
 }
 
 #ifdef PUTS_TILES
@@ -51,16 +50,57 @@ static void dw_line(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, 
     }
 }
 
-/* 3 x 3, stride 1: the pairs are the first two taps of each column, then the third row's first two, and none and its third;
+/* 3 x 3: the pairs are the first two taps of each column, then the third row's first two, and none and its third. With stride 1
  * each pair of pixels is made once for all positions that see it. */
+#define DW_COLUMN(p) dw_side_by_side(pixel(p), pixel((p) + down))
+#define DW_BELOW(p) dw_side_by_side(pixel((p) + 2 * down), pixel((p) + 2 * down + right))
+
+#ifdef PUTS_TILES
+/* `lines` lines of all channels of a panel; once, 1: the stride is 1. */
+INLINE void dw_nine(const ln_depthwise8 *d, const int8_t *x, const dw_pair *w, const pv *first, int8_t *y, uint32_t lines,
+                    const int once)
+{
+    const size_t down = d->tap[3], right = d->tap[1];
+    const ln_quantum q = d->q; /* y may lie over none of the two: what is made of them is made once */
+    const pv own = *first;
+    for (; lines; lines--, x += d->step_i) {
+        const int8_t *at = x;
+        dw_pair column[2] = {DW_COLUMN(at), DW_COLUMN(at + right)}, below = DW_BELOW(at);
+        for (uint32_t j = 0; j < d->Wo; j++, y += d->C) {
+            if (!once) {
+                column[0] = DW_COLUMN(at);
+                column[1] = DW_COLUMN(at + right);
+                below = DW_BELOW(at);
+            }
+            const dw_pair third = DW_COLUMN(at + 2 * right), last = DW_BELOW(at + right);
+            va s = dw_dot(own.bias, column[0], w[0]);
+            s = dw_dot(s, column[1], w[1]);
+            s = dw_dot(s, third, w[2]);
+            s = dw_dot(s, below, w[3]);
+            s = dw_dot(s, last, w[4]);
+            put_tile(&s, &own, q, y, 0, 1, 1);
+            at += d->step_j;
+            column[0] = column[1];
+            column[1] = third;
+            below = last;
+        }
+    }
+}
+
+static void dw_lines(const ln_depthwise8 *d, const int8_t *x, const dw_pair *w, const pv *first, int8_t *y, uint32_t lines)
+{
+    if (d->step_j == d->tap[1]) dw_nine(d, x, w, first, y, lines, 1);
+    else dw_nine(d, x, w, first, y, lines, 0);
+}
+#define DW_LINE dw_line
+#else
+#define DW_LINE (by_columns ? dw_line_3x3 : dw_line)
 static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair *w, const pv *first, int8_t *y,
                         uint32_t live)
 {
     const size_t down = d->tap[3], right = d->tap[1];
     const ln_quantum q = d->q;
     const pv own = *first;
-#define DW_COLUMN(p) dw_side_by_side(pixel(p), pixel((p) + down))
-#define DW_BELOW(p) dw_side_by_side(pixel((p) + 2 * down), pixel((p) + 2 * down + right))
     dw_pair column[2] = {DW_COLUMN(at), DW_COLUMN(at + right)}, below = DW_BELOW(at);
     for (uint32_t j = 0; j < d->Wo; j++, y += d->C) {
         at += right;
@@ -75,9 +115,8 @@ static void dw_line_3x3(const ln_depthwise8 *d, const int8_t *at, const dw_pair 
         column[1] = next;
         below = next_below;
     }
-#undef DW_COLUMN
-#undef DW_BELOW
 }
+#endif
 
 #ifdef PUTS_TILES
 /* Fewer channels, of which 16 is a multiple, and neighbours: lines are rows of bytes, with the channels again and again. */
@@ -92,17 +131,23 @@ static void dw_flat(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, i
         __builtin_memcpy(put + 4 * (LN_PANEL + i), w + 4 * (width + i % C), 4);
         for (uint32_t t = 0; t < d->taps; t++) taps[t * LN_PANEL + i] = w[(8 + t) * width + i % C];
     }
-    dw_weights(taps, LN_PANEL, d->taps, pairs);
+    const int nine = d->taps == 9 && d->across == 3;
+    dw_weights(taps, LN_PANEL, d->taps, nine, pairs);
     const pv first = put_load(put, put + 4 * LN_PANEL);
+    const uint32_t whole = line / LN_PANEL * LN_PANEL;
     some.C = LN_PANEL;
     some.step_j = LN_PANEL;
     for (uint32_t i = row; i < row_end; i++) {
         const int8_t *at = x + i * d->step_i;
-        const uint32_t whole = line / LN_PANEL * LN_PANEL;
+        int8_t kept[LN_PANEL], *to = y + i * (size_t)line;
         some.Wo = whole / LN_PANEL;
-        dw_line(&some, at, pairs, &first, y + i * (size_t)line, LN_PANEL);
-        some.Wo = line > whole;
-        dw_line(&some, at + whole, pairs, &first, y + i * (size_t)line + whole, line - whole);
+        if (nine) dw_lines(&some, at, pairs, &first, to, 1);
+        else dw_line(&some, at, pairs, &first, to, LN_PANEL);
+        if (line == whole) continue;
+        some.Wo = 1;
+        if (nine) dw_lines(&some, at + whole, pairs, &first, kept, 1);
+        else dw_line(&some, at + whole, pairs, &first, kept, LN_PANEL);
+        put_some(to + whole, kept, line - whole);
     }
 }
 #endif
@@ -110,8 +155,7 @@ static void dw_flat(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, i
 SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x, int8_t *y, uint32_t row,
                        uint32_t row_end, uint32_t panel, uint32_t panel_end)
 {
-    const int by_columns = d->taps == 9 && d->step_j == d->C && d->tap[1] == d->C && d->tap[3] != 3 * (size_t)d->C
-                        && d->tap[6] == 2 * d->tap[3] && d->tap[8] == d->tap[6] + 2 * d->tap[1];
+    const int nine = d->taps == 9 && d->across == 3;
 #ifdef PUTS_TILES
     if (d->C < LN_PANEL && LN_PANEL % d->C == 0 && d->step_j == d->C) {
         dw_flat(d, w, x, y, row, row_end);
@@ -123,19 +167,23 @@ SHARED void depthwise8(const ln_depthwise8 *d, const uint8_t *w, const int8_t *x
         const uint8_t *wq = w + q * (size_t)LN_PANEL * (8 + d->taps);
         const pv first = put_load(wq, wq + 4 * (size_t)width);
         dw_pair pairs[LN_BYTE_TAPS / 2];
+        const int8_t *at = x + row * d->step_i + o;
+        int8_t *to = y + (size_t)row * d->Wo * d->C + o;
+#ifdef PUTS_TILES
+        const int by_columns = nine && live == LN_PANEL;
+#else
+        const int by_columns = nine && d->step_j == d->tap[1];
+#endif
         wq += 8 * (size_t)width;
+        dw_weights(wq, width, d->taps, by_columns, pairs);
+#ifdef PUTS_TILES
         if (by_columns) {
-            static const uint8_t tap[5][2] = {{0, 3}, {1, 4}, {2, 5}, {6, 7}, {9, 8}}; /* 9: none */
-            int8_t row_of[10][LN_PANEL] = {{0}};
-            for (uint32_t t = 0; t < 9; t++) __builtin_memcpy(row_of[t], wq + t * (size_t)width, width);
-            for (uint32_t i = 0; i < 5; i++)
-                pairs[i] = DW_WEIGHTS(dw_side_by_side(pixel(row_of[tap[i][0]]), pixel(row_of[tap[i][1]])));
-        } else {
-            dw_weights(wq, width, d->taps, pairs);
+            dw_lines(d, at, pairs, &first, to, row_end - row);
+            continue;
         }
-        for (uint32_t i = row; i < row_end; i++)
-            (by_columns ? dw_line_3x3 : dw_line)(d, x + i * d->step_i + o, pairs, &first, y + (size_t)i * d->Wo * d->C + o,
-                                                 live);
+#endif
+        for (uint32_t i = row; i < row_end; i++, at += d->step_i, to += (size_t)d->Wo * d->C)
+            DW_LINE(d, at, pairs, &first, to, live);
     }
 }
 #endif

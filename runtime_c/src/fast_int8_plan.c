@@ -174,13 +174,16 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     const int32_t down = (g.Ho - 1) * g.sh + (g.kh - 1) * g.dh + 1; /* pixels that the window sees */
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
     const int inside = g.top == 0 && g.left == 0 && down <= g.H && right <= g.W;
-    const int copied = !inside || copies(q->kernels) || taken % 4;
+    const int bytes = q->kernels->widens == 2 && inside && g.kh * g.kw * g.sh * g.sw == 1 && groups == 1 && C % 2 == 0
+                   && C <= LN_WIDEN8_MOST;
+    const int copied = (!inside || copies(q->kernels) || taken % 4) && !bytes;
     const size_t line = (size_t)(copied ? right : g.W) * (size_t)g.C;
     ln_product8 *p = &q->product;
 
     if ((joined ? g.kh : g.kh * g.kw) > LN_BYTE_SPANS) return;
     if (copied && !frame(s, q, &g, down, right, q->kernels->widens, 4)) return;
     p->O = O;
+    p->bytes = (uint32_t)bytes;
     p->n_u = (uint32_t)g.kh;
     p->n_v = joined ? 1 : (uint32_t)g.kw;
     p->n = q->kernels->widens == 2 ? (taken + 1) & ~1u : (taken + 3) & ~3u;
@@ -354,7 +357,7 @@ void ln_plan_int8_joined(ln_builder *b, uint32_t i, const ln_step *alone, ln_ste
     if (q == NULL) q = &counted;
     if (alone->int8) {
         *q = *alone->int8;
-        if (!wino && !q->framed && over) return;
+        if (!wino && ((!q->framed && over) || q->product.bytes)) return;
         q->product.pool = 1;
         q->product.Wo /= 2;
         q->wino.pool = 1;

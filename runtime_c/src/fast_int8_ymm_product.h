@@ -2,7 +2,7 @@
  * stay in registers until they are bytes. Sums are arrays with fixed indices: every loop over them is unrolled. */
 
 enum {
-    MOST_ROWS = 48, /* that are found at once */
+    SOME_ROWS = 48, MOST_ROWS = 54, /* that are found at once: weights are read once more for those that are left */
     TOGETHER = WIDENS == 2 ? 2 : 4
 };
 
@@ -54,6 +54,8 @@ TILES8(tiles8_1, 1, 0)
 TILES8(tiles8_half, 4, 1)
 #undef TILES8
 
+static void copy8(const int8_t *x, void *y, size_t n);
+
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                      uint32_t panel, uint32_t panel_end)
 {
@@ -70,8 +72,15 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
     y += (size_t)(row / unit) * p->y_step;
     for (uint32_t n; row < row_end; row += n, y += (size_t)(n / unit) * p->y_step) {
         const byte *at[MOST_ROWS + 4];
-        n = row_end - row < MOST_ROWS ? row_end - row : MOST_ROWS;
-        find_rows8(p, x, row, n, at, NULL, NULL);
+        n = row_end - row <= MOST_ROWS ? row_end - row : SOME_ROWS;
+#if WIDENS
+        byte wide[MOST_ROWS * LN_WIDEN8_MOST];
+        if (p->bytes) {
+            copy8((const int8_t *)x + (size_t)row * p->n, wide, (size_t)n * p->n);
+            for (uint32_t m = 0; m < n; m++) at[m] = wide + m * p->n;
+        } else
+#endif
+            find_rows8(p, x, row, n, at, NULL, NULL);
         for (uint32_t m = n; m < n + 4; m++) at[m] = at[n - 1];
         for (uint32_t q = panel; q < panel_end; q++) {
             const uint32_t o = q * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL, width = (live + 3) & ~3u;

@@ -73,14 +73,9 @@ INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
     return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd), 0xDD));
 }
 
-INLINE __m256i words_of(__m256i a, __m256i b, ln_quantum q)
-{
-    return _mm256_sra_epi16(_mm256_packs_epi32(a, b), _mm_cvtsi32_si128((int)q.shift));
-}
-
 INLINE __m256i requant16(va s, const pv *p, ln_quantum q) /* in 16 bits, and in the order of _mm256_packs_epi32 */
 {
-    return words_of(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q), q);
+    return _mm256_packs_epi32(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q));
 }
 
 /* Two rows of 16 numbers in that order: the first to the lower half. */
@@ -93,6 +88,11 @@ INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
 
 INLINE __m256i put_held(__m256i a, __m256i b, ln_quantum q) /* of what requant made */
 {
+    if (q.shift) { /* mostly not */
+        const __m128i by = _mm_cvtsi32_si128((int)q.shift);
+        a = _mm256_sra_epi16(a, by);
+        b = _mm256_sra_epi16(b, by);
+    }
     const __m256i order = _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C);
     return _mm256_shuffle_epi8(held(a, b, q), order);
 }
@@ -116,7 +116,7 @@ INLINE void put_half(const va *s, const pv *p, ln_quantum q, int8_t *y, size_t s
     __m256i r[4];
     UNROLL
     for (int m = 0; m < 4; m++) r[m] = requant(s[m].part[0], p->scale.part[0], q);
-    const __m256i v = put_held(words_of(r[0], r[1], q), words_of(r[2], r[3], q), q);
+    const __m256i v = put_held(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]), q);
     int64_t eight[4];
     _mm256_storeu_si256((__m256i *)(void *)eight, v);
     UNROLL

@@ -189,7 +189,19 @@ void sum8(const int8_t *x, int32_t *sum, size_t n)
 #define STEP_CHANNELS 2
 #define WINO_PAIRS 1
 
-/* R rows, LN_WINO8_CHUNK numbers apart: two channels' products are added to their sums. */
+/* R rows, LN_WINO8_CHUNK numbers apart: two channels' products are their sums, or are added to them. */
+INLINE void start_sums(__m256i *s, const int16_t *w, const int16_t *x, const int R)
+{
+    UNROLL
+    for (int m = 0; m < R; m++) {
+        const __m256i two = SPLAT4(x + m * LN_WINO8_CHUNK);
+        s[2 * m] = _mm256_madd_epi16(two, eight_at(w));
+        s[2 * m + 1] = _mm256_madd_epi16(two, eight_at(w + LN_PANEL));
+    }
+}
+
+#define START_SUMS start_sums
+
 INLINE void step_sums(__m256i *s, const int16_t *w, const int16_t *x, const int R)
 {
     UNROLL

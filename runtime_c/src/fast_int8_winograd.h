@@ -6,7 +6,8 @@
  *     WINO_SUMS, WINO_ZERO a vector of sums, and of zeros, where va and ZERO are not
  *     WINO_TILES(T)        T(R): rows of the product's register tiles; WINO_MOST: of the largest
  *     ADD_PAIRS(s,w,x)     s with the products of two channels added: w has SUMS x 2 weights, x is PAIR(p), the two inputs at
- *                          p for every sum. Or else: STEP_CHANNELS, and step_sums as below
+ *                          p for every sum. Or else: STEP_CHANNELS, and step_sums as below; maybe START_SUMS, whose sums
+ *                          are the first of those products
  *
  * With the matrices of Lavin and Gray (2015; points 0, 1, -1, 2, -2, infinity), those of the weights times 24,
  *
@@ -96,10 +97,17 @@ INLINE void step_sums(WINO_SUMS *s, const int16_t *w, const int16_t *x, const in
 INLINE void wino_sums(const int16_t *x, const int16_t *w, uint32_t C, int32_t *out, size_t row, const int R)
 {
     WINO_SUMS s[WINO_MOST * PANEL_SUMS];
+    int k = 0;
+#ifdef START_SUMS
+    START_SUMS(s, w, x, R);
+    k = STEP_CHANNELS;
+    w += STEP_CHANNELS * LN_PANEL;
+#else
     UNROLL
     for (int i = 0; i < R * PANEL_SUMS; i++) s[i] = WINO_ZERO;
-    for (; C; C -= CHUNK, x += BLOCK * CHUNK)
-        for (int k = 0; k < CHUNK; k += STEP_CHANNELS, w += STEP_CHANNELS * LN_PANEL) step_sums(s, w, x + k, R);
+#endif
+    for (; C; C -= CHUNK, x += BLOCK * CHUNK, k = 0)
+        for (; k < CHUNK; k += STEP_CHANNELS, w += STEP_CHANNELS * LN_PANEL) step_sums(s, w, x + k, R);
     UNROLL
     for (int m = 0; m < R; m++) {
         UNROLL

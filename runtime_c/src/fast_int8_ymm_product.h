@@ -14,8 +14,8 @@ typedef struct tile8 { /* what a register tile is told of a panel; counts are of
     const uint8_t *bias, *scale;
 } tile8;
 
-/* `rows` rows, whose first spans begin at x[0], x[1] ..., to bytes at y, `step` from one to the next; R at a time, of which
- * those that are too many can be any. With pool R is 4, which make one. half, 1: only the first eight channels. */
+/* `rows` rows, whose first spans begin at x[0], x[1] ..., to bytes at y, `step` from one to the next; R at a time; with 4,
+ * those that are too many can be any, or with pool four make one. half, 1: only the first eight channels. */
 INLINE void tiles8(const tile8 *t, const ln_product8 *p, const byte *const *x, int rows, int8_t *y, size_t step,
                    const int R, const int half)
 {
@@ -34,7 +34,7 @@ INLINE void tiles8(const tile8 *t, const ln_product8 *p, const byte *const *x, i
                 for (int m = 0; m < R; m++) s[m] = DOT(s[m], w, SPLAT4(x[m] + k), half);
             }
         if (pool) s[0] = most_of(most_of(s[0], s[1]), most_of(s[2], s[3]));
-        const int some = pool ? 1 : rows < R ? rows : R;
+        const int some = pool ? 1 : R == 4 && rows < R ? rows : R;
         if (half) put_half(s, &of, q, y, step, some);
         else put_tile(s, &of, q, y, step, some, R);
         if (rows <= R) return;
@@ -94,7 +94,7 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
             int8_t kept[MOST_ROWS * LN_PANEL], *to = direct ? y + o : kept;
             const size_t step = direct ? p->y_step : LN_PANEL;
             int left = (int)n;
-            const int sixes = live <= LN_PANEL / 2 || p->pool ? 0 : left % 6 == 5 ? left : left - left % 6;
+            const int sixes = live <= LN_PANEL / 2 || p->pool ? 0 : left - left % 6;
             if (sixes) tiles8_6(&t, p, at, sixes, to, step);
             left -= sixes;
             if (left) (live <= LN_PANEL / 2 ? tiles8_half : left == 1 ? tiles8_1 : tiles8_4)(&t, p, at + sixes, left, to + (size_t)sixes * step, step);

@@ -49,9 +49,14 @@ static void put(const ln_int8_step *q, void *frame, size_t at, const int8_t *fro
     int8_t *narrow = q->wide ? NULL : (int8_t *)frame + at;
     if (from && !q->as_is) q->kernels->copy(from, q->wide ? (void *)wide : narrow, n);
     else if (from) copy(narrow, from, n);
-    else if (q->wide)
-        for (size_t k = 0; k < n; k++) wide[k] = z;
-    else fill(narrow, !q->as_is && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
+    else if (q->wide) {
+        size_t k = 0;
+#if defined(__GNUC__) /* compilers make no vectors of it with the binding's options */
+        const uint64_t four = (uint64_t)(uint16_t)z * 0x0001000100010001u;
+        for (; k + 4 <= n; k += 4) __builtin_memcpy(wide + k, &four, sizeof four);
+#endif
+        for (; k < n; k++) wide[k] = z;
+    } else fill(narrow, !q->as_is && q->kernels->lifts ? (int8_t)(z ^ -128) : z, n);
 }
 
 static int32_t least(int32_t a, int32_t b)

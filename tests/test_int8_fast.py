@@ -17,7 +17,7 @@ from litenet.trainer.int8.scheme import Quant
 
 HERE = {name: number for name, number in KERNELS.items() if lib.ln_fast_has(number)}
 CHOOSE, WINOGRAD_4 = 0, 4
-ENDS = ["adds", "largest", "extremes", "shifts"]
+ENDS = ["adds", "blocks", "largest", "extremes", "shifts"]
 BUILDS = ["gcc", "gcc-O3", "clang-O3"]
 pytestmark = pytest.mark.skipif(not HERE, reason="no vector kernels for this processor")
 
@@ -134,6 +134,39 @@ def winograd() -> list[Job]:
         given = np.full((8, 7, C), x) if x else rng.integers(-128, 128, (8, 7, C))
         net.input = lambda given=given: given.astype(np.int8)
         out.append(as_job(f"winograd more inputs {C} {weight} {x}", net))
+    return out
+
+
+@cache
+def blocks() -> list[Job]:
+    """1 x 1 convolutions with counts of positions around the 48 that AVX2 finds, and widens, at a time and the 6 that
+    may be left over, with as many inputs as it widens so, odd ones and more; 3 x 3 depthwise ones, of every stride and
+    dilation, with weights of 127 and -127 for -128 and 127."""
+    out, rng = [], np.random.default_rng(13)
+    sizes = [(1, 1), (1, 5), (7, 7), (6, 8), (5, 11), (1, 53), (6, 9), (2, 97), (9, 11)]
+    for i, (H, W) in enumerate(sizes):
+        for C, O in ((2, 16), (16, 33), (17, 16), (192, 24), (194, 8)):
+            for pool in (False, True):
+                if pool and (min(H, W) < 2 or C == 17):
+                    continue
+                net = Net((H, W, C), Q, seed=len(out))
+                net.add("conv2d", out_channels=O, kernel_size=1)
+                if i % 3 == 2:
+                    weight = net.nodes[-1][4]["weight"]
+                    weight[:] = rng.choice([-127, 127], weight.shape)
+                    net.factor(100 / (128 * 127 * C**0.5))
+                    net.input = lambda shape=(H, W, C): rng.choice([-128, 127], shape).astype(np.int8)
+                if pool:
+                    net.add("maxpool2d", kernel_size=2, stride=2)
+                out.append(as_job(f"blocks {H} {W} {C} {O} pool {pool}", net))
+    for C, stride, dilation in product((4, 8, 16, 32, 40), (1, 2, [1, 3]), (1, 2, [2, 1])):
+        net = Net((9, 8, C), Q, seed=len(out))
+        net.add("depthwise_conv2d", kernel_size=3, padding=1, stride=stride, dilation=dilation)
+        weight = net.nodes[-1][4]["weight"]
+        weight[:] = rng.choice([-127, 127], weight.shape)
+        net.factor(100 / (128 * 127 * 3))
+        net.input = lambda shape=(9, 8, C): rng.choice([-128, 127], shape).astype(np.int8)
+        out.append(as_job(f"blocks depthwise {C} {stride} {dilation}", net))
     return out
 
 
@@ -265,7 +298,7 @@ def depthwise() -> list[Job]:
 
 
 def todo(name: str) -> list[Job]:
-    made = (nets, products, pooled, largest, extremes, winograd, depthwise, adds, shifts)
+    made = (nets, products, pooled, blocks, largest, extremes, winograd, depthwise, adds, shifts)
     return next((f for f in made if f.__name__ == name), lambda: jobs(name))()
 
 
@@ -295,7 +328,7 @@ def test_winograds_algorithm_gives_the_bytes_of_the_definition(build, kernels, n
 
 
 @pytest.mark.skipif("avx2" not in HERE, reason="x86-64 with AVX2 only")
-@pytest.mark.parametrize("name", ["nets", "products", "extremes", "winograd", "shifts"])
+@pytest.mark.parametrize("name", ["nets", "products", "blocks", "extremes", "winograd", "shifts"])
 def test_the_kernels_for_avx_vnni_give_the_bytes_of_the_definition(name):
     """Where the processor has AVX-512 VNNI; elsewhere AVX2's are tested once more."""
     compare("evex-vnni", name, HERE["avx2"], WINOGRAD_4 if name == "winograd" else CHOOSE)

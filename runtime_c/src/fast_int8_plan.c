@@ -175,7 +175,7 @@ static void plan_conv2d(ln_builder *b, ln_step *s, ln_int8_step *q)
     const int32_t right = (g.Wo - 1) * g.sw + (g.kw - 1) * g.dw + 1;
     const int inside = g.top == 0 && g.left == 0 && down <= g.H && right <= g.W;
     const int bytes = q->kernels->widens == 2 && inside && g.kh * g.kw * g.sh * g.sw == 1 && groups == 1 && C % 2 == 0
-                   && C <= LN_WIDEN8_MOST;
+                   && C <= LN_WIDEN8_MOST && g.Ho * g.Wo > 1; /* of one row, weights may be as they are stored */
     const int copied = (!inside || copies(q->kernels) || taken % 4) && !bytes;
     const size_t line = (size_t)(copied ? right : g.W) * (size_t)g.C;
     ln_product8 *p = &q->product;

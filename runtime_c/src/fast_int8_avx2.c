@@ -36,7 +36,8 @@ INLINE va dot(va s, const int16_t *w, __m256i x, const int half)
         __asm__("vpmaddwd %2, %1, %1\n\tvpaddd %1, %0, %0" : "+x"(s.part[0]), "+x"(x) : "x"(eight_at(w)));
     else
         __asm__("vpmaddwd %4, %2, %3\n\tvpmaddwd %5, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
-                : "+x"(s.part[0]), "+x"(s.part[1]), "+x"(x), "=&x"(product) : "x"(eight_at(w)), "x"(eight_at(w + LN_PANEL)));
+                : "+x"(s.part[0]), "+x"(s.part[1]), "+x"(x), "=&x"(product)
+                : "x"(eight_at(w)), "x"(eight_at(w + LN_PANEL)));
     return s;
 }
 

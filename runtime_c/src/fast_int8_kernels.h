@@ -1,23 +1,19 @@
 /* The kernels over bytes, written once for every instruction set. A file fast_int8_<set>.c defines what follows, then
  * includes this file, and so becomes that set's kernels.
  *
- *     va                   a vector of int32 sums; OUTS of the 16 channels of a panel have their sums in one, in one part or
- *                          in several
+ *     va                   a vector of int32 sums, of OUTS of the 16 channels of a panel, each in two parts
  *     vx                   four bytes of x as every channel's sum needs them; SPLAT4(p) reads them from any address
  *     DOT(s,w,x)           s with the products of the OUTS x 4 weights at w and x added
  *     DOT2(s,w,x,v,y)      both DOT(s,w,x) and DOT(s,v,y), where that takes less than the two; may be undefined
  *     FOLD(to,s,v)         the v * OUTS whole sums of s[0..v) to int32_t to[]
  *     LIFTS, WIDENS        1: x comes as x + 128, in a byte; x and weights come as 16-bit numbers; 2: and weights by two k,
- *                          not by four, so that above each four is a two, and doubled
+ *                          not by four, and doubled
  *     DOUBLED              defined where vectors of sums are twice the sums (put_load doubles biases)
  *     byte                 what x and weights are in memory: int8_t or int16_t
- *     TILES8(T)            T(rows, vectors) of each register tile; one of a row there is for every count of vectors
- *     VECTORS, TILE_PANELS vectors of the widest tile, and panels, of which it can have 1, 2 or 4
+ *     VECTORS              of the register tiles, which have a row or two; a panel has a multiple of them
  *     PRODUCTS             of bytes that are added in a cycle, about
- *     put16, put_vectors   sums of 16 channels in memory, or of several panels in vectors with their biases, to bytes
- *     ONE_ROW8             there is one_row8, for a row whose weights are as they are stored
- *     PUTS_TILES           there is put_tile instead, which does so with all rows of a tile, and put_half for the first
- *                          parts of four
+ *     put16                sums of 16 channels in memory to bytes
+ *     PUTS_TILES           there is put_tile instead, which does so with several rows of sums in vectors
  *     dw_pair, dw_sums ... of the depthwise kernel, see there. OWN_DEPTHWISE: the set has its own, in the file
  *                          OTHER_DEPTHWISE where that is defined; DEPTHWISE_LIFTS as LIFTS
  *     OWN_PRODUCT          the file that has the set's products: of the above it needs no more than va, byte and ZERO
@@ -64,41 +60,24 @@ INLINE void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32
 
 #ifndef OWN_PRODUCT
 enum {
-    PANEL_VECTORS = LN_PANEL / OUTS,
     TOGETHER = WIDENS == 2 ? 2 : 4,
-    MOST_ROWS = 12 /* that are taken at once: whole tiles, and whole groups of four */
+    MOST_ROWS = 12, /* that are taken at once: whole groups of four */
+    PIECE = VECTORS * OUTS /* channels of a tile */
 };
 
 typedef struct tile8 { /* what a register tile is told; all counts are of numbers */
     const size_t *span, *span_end; /* where in a row its spans of n begin */
     size_t n;
-    size_t group;   /* from one group of four k to the next: 4 times the panel's width */
-    size_t panel;   /* from one panel to the next */
-    uint32_t first; /* channel of the panels */
+    size_t group; /* from one group of k to the next: so many times the panel's width */
 } tile8;
 
-/* sums[m][0..V*OUTS) of R rows, whose first spans begin at x[m]; w: the first group of four k. Or, where one vector has the
- * sums of a panel and sums is NULL, bytes to y: then `put` are the panels' biases. */
-INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                       const uint8_t *put, int8_t *y, const int R, const int V)
+/* sums[m][0..PIECE) of R rows, whose first spans begin at x[m]; w: the first group of k. */
+INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const int R)
 {
-    va s[MOST_ROWS * 4];
+    va s[2 * VECTORS];
 
-#if OUTS == 16
-    pv of[4];
-    if (sums == NULL) {
-        UNROLL
-        for (int j = 0; j < V; j++) {
-            const uint8_t *from = put + j * p->stored;
-            of[j] = put_load(p->bias ? (const uint8_t *)(p->bias + t->first + j * LN_PANEL) : from, from + 64);
-        }
-    }
     UNROLL
-    for (int i = 0; i < R * V; i++) s[i] = sums ? ZERO : of[i % V].bias;
-#else
-    UNROLL
-    for (int i = 0; i < R * V; i++) s[i] = ZERO;
-#endif
+    for (int i = 0; i < R * VECTORS; i++) s[i] = ZERO;
     for (const size_t *span = t->span; span != t->span_end; span++) {
         const size_t end = *span + t->n;
         size_t k = *span;
@@ -108,8 +87,8 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             for (int m = 0; m < R; m++) {
                 const vx a = SPLAT4(x[m] + k), b = SPLAT4(x[m] + k + 4);
                 UNROLL
-                for (int j = 0; j < V; j++)
-                    s[m * V + j] = DOT2(s[m * V + j], w + j * (4 * OUTS), a, w + t->group + j * (4 * OUTS), b);
+                for (int j = 0; j < VECTORS; j++)
+                    s[m * VECTORS + j] = DOT2(s[m * VECTORS + j], w + j * (4 * OUTS), a, w + t->group + j * (4 * OUTS), b);
             }
         }
 #endif
@@ -118,57 +97,23 @@ INLINE void tile8_sums(const tile8 *t, const byte *const *x, const byte *w, int3
             for (int m = 0; m < R; m++) {
                 const vx a = SPLAT4(x[m] + k);
                 UNROLL
-                for (int j = 0; j < V; j++)
-                    s[m * V + j] = DOT(s[m * V + j], w + j / PANEL_VECTORS * t->panel + j % PANEL_VECTORS * (4 * OUTS), a);
+                for (int j = 0; j < VECTORS; j++) s[m * VECTORS + j] = DOT(s[m * VECTORS + j], w + j * (4 * OUTS), a);
             }
         }
     }
-#if OUTS == 16
-    if (sums == NULL) {
-        const int pooled = p->pool && R % 4 == 0, rows = pooled ? R / 4 : R;
-        if (pooled) {
-            UNROLL
-            for (int m = 0; m + 3 < R; m += 4) {
-                UNROLL
-                for (int j = 0; j < V; j++)
-                    s[m / 4 * V + j] = most_of(most_of(s[m * V + j], s[(m + 1) * V + j]),
-                                               most_of(s[(m + 2) * V + j], s[(m + 3) * V + j]));
-            }
-        }
-        UNROLL
-        for (int m = 0; m < R; m++) {
-            put_vectors(s + m * V, of, p->q, y + m * p->y_step, V);
-            if (R % 4 == 0 && m + 1 == rows) return;
-        }
-        return;
-    }
-#endif
-    (void)p, (void)put, (void)y;
     UNROLL
-    for (int m = 0; m < R; m++) FOLD(sums + m * V * OUTS, s + m * V, V);
+    for (int m = 0; m < R; m++) FOLD(sums + m * PIECE, s + m * VECTORS, VECTORS);
 }
 
-typedef void tile8_fn(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums, const ln_product8 *p,
-                      const uint8_t *put, int8_t *y);
-#define TILE8(R, V)                                                                                         \
-    static void tile8_##R##x##V(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums,         \
-                                const ln_product8 *p, const uint8_t *put, int8_t *y)                        \
-    {                                                                                                       \
-        tile8_sums(t, x, w, sums, p, put, y, R, V);                                                         \
-    }
-TILES8(TILE8)
-#undef TILE8
-#define TILE8(R, V) [(V) / 2][R] = tile8_##R##x##V,
-static tile8_fn *const TILE[VECTORS / 2 + 1][MOST_ROWS + 1] = {TILES8(TILE8)}; /* of 1, 2 or 4 vectors */
-#undef TILE8
-
-/* The rows of the largest tile of V vectors that has not more than `rows`, and whole units. */
-static uint32_t rows_of(uint32_t V, uint32_t rows, uint32_t unit)
+static void tile8_1(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums)
 {
-    while (TILE[V / 2][rows] == NULL || rows % unit) rows--;
-    return rows;
+    tile8_sums(t, x, w, sums, 1);
 }
 
+static void tile8_2(const tile8 *t, const byte *const *x, const byte *w, int32_t *sums)
+{
+    tile8_sums(t, x, w, sums, 2);
+}
 #endif
 
 /* Vectors of which the compiler makes what it has. They are no arguments: how those are passed depends on the set. */
@@ -229,34 +174,25 @@ static void put_rows8(const ln_product8 *p, const uint8_t *w, uint32_t width, in
     }
 }
 
-/* Rows at[0..rows) times the channels of `panels` panels, which are full where they are several, to y. */
+/* Rows at[0..rows) times the channels of a panel, to y. */
 static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at, const uint8_t *w, uint32_t rows,
-                           int8_t *y, uint32_t panel, uint32_t panels)
+                           int8_t *y, uint32_t panel)
 {
     const uint32_t o = panel * LN_PANEL, live = p->O - o < LN_PANEL ? p->O - o : LN_PANEL;
     const uint32_t width = (live + 3) & ~3u;
     const uint8_t *stored = w + panel * p->stored;
-    const byte *weights = WIDENS || p->weights ? (const byte *)p->weights + panel * t->panel
-                                               : (const byte *)stored + 8 * (size_t)width;
+    const byte *weights = p->weights ? (const byte *)p->weights + (size_t)o * (size_t)(t->span_end - t->span) * p->n
+                                     : (const byte *)stored + 8 * (size_t)width;
+    int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
 
     t->group = TOGETHER * (size_t)width;
-    t->first = o;
-    if (PANEL_VECTORS == 1 && live == LN_PANEL) {
-        for (uint32_t m = 0, n; m < rows; m += n) {
-            n = rows_of(panels, rows - m, p->pool ? 4 : 1);
-            TILE[panels / 2][n](t, at + m, weights, NULL, p, stored, y + (size_t)(p->pool ? m / 4 : m) * p->y_step);
-        }
-        return;
-    }
-    enum { PIECE = VECTORS > PANEL_VECTORS ? PANEL_VECTORS : VECTORS }; /* vectors of a tile within a panel */
-    int32_t sums[MOST_ROWS * LN_PANEL + LN_PANEL];
     for (uint32_t m = 0, n; m < rows; m += n) {
-        n = rows_of(PIECE, rows - m, 1);
-        for (uint32_t j = 0; j < width; j += PIECE * OUTS) { /* not all of the last piece need be channels */
-            int32_t some[MOST_ROWS * PIECE * OUTS];
-            TILE[PIECE / 2][n](t, at + m, weights + 4 * (size_t)j, some, p, NULL, NULL);
+        n = rows - m < 2 ? 1 : 2;
+        for (uint32_t j = 0; j < width; j += PIECE) { /* not all of the last piece need be channels */
+            int32_t some[2 * PIECE];
+            (n == 1 ? tile8_1 : tile8_2)(t, at + m, weights + 4 * (size_t)j, some);
             for (uint32_t r = 0; r < n; r++)
-                __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE * OUTS, PIECE * OUTS * sizeof *some);
+                __builtin_memcpy(sums + (m + r) * LN_PANEL + j, some + r * PIECE, PIECE * sizeof *some);
         }
     }
     put_rows8(p, stored, width, sums, LN_PANEL, rows, y, o, live);
@@ -265,24 +201,18 @@ static void some_channels8(const ln_product8 *p, tile8 *t, const byte *const *at
 static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8_t *y, uint32_t row, uint32_t row_end,
                      uint32_t panel, uint32_t panel_end)
 {
-    const uint32_t unit = p->pool ? 4 : 1, full = p->O / LN_PANEL; /* panels of 16 */
-    const uint32_t spans = p->n_u * p->n_v;
+    const uint32_t unit = p->pool ? 4 : 1, spans = p->n_u * p->n_v;
     size_t span[LN_BYTE_SPANS];
     const byte *at[MOST_ROWS];
-    tile8 t = {span, span + spans, p->n, 0, 0, 0};
+    tile8 t = {span, span + spans, p->n, 0};
 
     for (uint32_t i = 0; i < spans; i++) span[i] = i / p->n_v * p->step_u + i % p->n_v * p->step_v;
-    t.panel = p->weights ? (size_t)LN_PANEL * spans * p->n : p->stored;
-    for (uint32_t q = panel, wide; q < panel_end; q += wide) {
-        wide = full > q ? full - q : 0;
-        if (wide > panel_end - q) wide = panel_end - q;
-        wide = wide >= TILE_PANELS ? TILE_PANELS : wide >= 2 && TILE_PANELS > 1 ? 2 : 1; /* 4, 2 or 1 */
+    for (; panel < panel_end; panel++)
         for (uint32_t r = row, n; r < row_end; r += n) {
             n = row_end - r < MOST_ROWS ? row_end - r : MOST_ROWS;
             find_rows8(p, x, r, n, at, NULL, NULL);
-            some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + q * LN_PANEL, q, wide);
+            some_channels8(p, &t, at, w, n, y + (size_t)(r / unit) * p->y_step + panel * LN_PANEL, panel);
         }
-    }
 }
 
 #endif

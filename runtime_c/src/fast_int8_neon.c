@@ -94,8 +94,6 @@ INLINE void STEP16(int32x4_t *s, const int8_t *w, size_t g, const int8_t *const 
 #else
 #define OUTS 2 /* each in two parts */
 #define VECTORS 4
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 4) T(2, 4)
 #define WHOLE(a, b) \
     vcombine_s32(vpadd_s32(vget_low_s32(a), vget_high_s32(a)), vpadd_s32(vget_low_s32(b), vget_high_s32(b)))
 typedef int8x8_t vx;

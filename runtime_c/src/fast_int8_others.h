@@ -13,8 +13,10 @@ static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, int by_c
     static const uint8_t column[10] = {0, 3, 1, 4, 2, 5, 6, 7, 9, 8}; /* 9: none */
     int8_t row[LN_BYTE_TAPS + 1][LN_PANEL] = {{0}};
     for (uint32_t t = 0; t < taps; t++) __builtin_memcpy(row[t], w + t * (size_t)width, width);
-    for (uint32_t t = 0; t < taps; t += 2)
-        pairs[t / 2] = DW_WEIGHTS(dw_side_by_side(pixel(row[by_columns ? column[t] : t]), pixel(row[by_columns ? column[t + 1] : t + 1])));
+    for (uint32_t t = 0; t < taps; t += 2) {
+        const int8_t *a = row[by_columns ? column[t] : t], *b = row[by_columns ? column[t + 1] : t + 1];
+        pairs[t / 2] = DW_WEIGHTS(dw_side_by_side(pixel(a), pixel(b)));
+    }
 }
 
 #ifdef PUTS_TILES

@@ -24,7 +24,7 @@ enum {
     LN_BYTE_SPANS = 256, /* of a row */
     LN_BYTE_TAPS = 64,   /* of a depthwise convolution */
     LN_BYTES_BEHIND = 64,
-    LN_WIDEN8_MOST = 192, /* numbers of a row that products widen themselves, some rows at a time, so that no frame is written */
+    LN_WIDEN8_MOST = 192, /* numbers of a row that products widen themselves, some rows at a time: no frame is written */
     LN_WINO8_POINTS = 36,    /* of a tile of Winograd's algorithm */
     LN_WINO8_BLOCK = 16,     /* tiles that are worked on together */
     LN_WINO8_CHUNK = 16,     /* channels of a tile that lie together, behind them those of the block's next tile */
@@ -59,7 +59,7 @@ typedef struct ln_product8 {
     uint32_t pool;         /* 1: of each 2 x 2 positions the largest value is stored, and four rows make one */
     size_t y_step;         /* bytes from one stored row to the next */
     size_t y_gap;          /* and besides, where Wo are stored; other than 0, as q.flip, only for sets with depthwise_lifts */
-    uint32_t bytes;        /* 1: x is bytes, though the kernels widen, and rows of up to LN_WIDEN8_MOST of them follow each other */
+    uint32_t bytes;        /* 1: though the kernels widen, x is bytes: rows of up to LN_WIDEN8_MOST, one behind the other */
     size_t stored;         /* bytes of a stored panel of 16 */
     const int32_t *bias;   /* of all panels, 16 each, for kernels that lift x; NULL: the stored ones */
     const void *weights;   /* of all panels, in the order of the spans and of the kernel's type; NULL: the stored ones, with

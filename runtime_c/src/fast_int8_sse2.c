@@ -8,8 +8,6 @@
 #define LIFTS 0
 #define WIDENS 1
 #define VECTORS 4
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 4) T(2, 4)
 typedef int16_t byte;
 typedef __m128i va, vx;
 #define ZERO _mm_setzero_si128()

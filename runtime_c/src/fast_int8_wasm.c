@@ -9,8 +9,6 @@
 #define LIFTS 0
 #define WIDENS 1
 #define VECTORS 4
-#define TILE_PANELS 1
-#define TILES8(T) T(1, 4) T(2, 4)
 typedef int16_t byte;
 typedef v128_t va, vx;
 #define ZERO wasm_i32x4_splat(0)

@@ -93,8 +93,8 @@ INLINE __m256i put_held(__m256i a, __m256i b, ln_quantum q) /* of what requant m
         a = _mm256_sra_epi16(a, by);
         b = _mm256_sra_epi16(b, by);
     }
-    const __m256i order = _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C);
-    return _mm256_shuffle_epi8(held(a, b, q), order);
+    return _mm256_shuffle_epi8(held(a, b, q), _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200,
+                                                                0x07050604, 0x0B090A08, 0x0F0D0E0C));
 }
 
 /* The first `rows` of R rows of sums, which have their biases, to bytes. */

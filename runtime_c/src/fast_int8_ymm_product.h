@@ -1,5 +1,7 @@
 /* Rows times packed weights with vectors of 256 bits, for fast_int8_kernels.h: two of them have the sums of a panel, which
- * stay in registers until they are bytes. Sums are arrays with fixed indices: every loop over them is unrolled. */
+ * stay in registers until they are bytes. Sums are arrays with fixed indices: every loop over them is unrolled. Of the set it
+ * needs put_tile, and put_half for the first parts of four sums; DOT(s, w, x, half), which may leave the second part alone; and
+ * with ONE_ROW8 there is one_row8, for a row whose weights are as they are stored. */
 
 enum {
     SOME_ROWS = 48, MOST_ROWS = 54, /* that are found at once: weights are read once more for those that are left */
@@ -43,10 +45,10 @@ INLINE void tiles8(const tile8 *t, const ln_product8 *p, const byte *const *x, i
 }
 
 typedef void tiles8_fn(const tile8 *t, const ln_product8 *p, const byte *const *x, int rows, int8_t *y, size_t step);
-#define TILES8(name, R, half)                                                                                              \
+#define TILES8(name, R, half)                                                                                      \
     static void name(const tile8 *t, const ln_product8 *p, const byte *const *x, int rows, int8_t *y, size_t step) \
-    {                                                                                                                   \
-        tiles8(t, p, x, rows, y, step, R, half);                                                                        \
+    {                                                                                                              \
+        tiles8(t, p, x, rows, y, step, R, half);                                                                   \
     }
 TILES8(tiles8_6, 6, 0)
 TILES8(tiles8_4, 4, 0)
@@ -97,7 +99,10 @@ static void product8(const ln_product8 *p, const uint8_t *w, const void *x, int8
             const int sixes = live <= LN_PANEL / 2 || p->pool ? 0 : left - left % 6;
             if (sixes) tiles8_6(&t, p, at, sixes, to, step);
             left -= sixes;
-            if (left) (live <= LN_PANEL / 2 ? tiles8_half : left == 1 ? tiles8_1 : tiles8_4)(&t, p, at + sixes, left, to + (size_t)sixes * step, step);
+            if (left) {
+                tiles8_fn *const some = live <= LN_PANEL / 2 ? tiles8_half : left == 1 ? tiles8_1 : tiles8_4;
+                some(&t, p, at + sixes, left, to + (size_t)sixes * step, step);
+            }
             if (direct) continue;
             for (uint32_t m = 0; m < n / unit; m++) put_some(y + m * p->y_step + o, kept + m * LN_PANEL, live);
         }

@@ -78,23 +78,32 @@ INLINE __m256i requant16(va s, const pv *p, ln_quantum q) /* in 16 bits, and in 
     return _mm256_packs_epi32(requant(s.part[0], p->scale.part[0], q), requant(s.part[1], p->scale.part[1], q));
 }
 
-/* Two rows of 16 numbers in that order: the first to the lower half. */
-INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
+INLINE __m256i clamped(__m256i a, __m256i b, ln_quantum q)
 {
     const __m256i lo = _mm256_set1_epi8((int8_t)q.lo), hi = _mm256_set1_epi8((int8_t)q.hi);
-    const __m256i r = _mm256_min_epi8(_mm256_max_epi8(_mm256_packs_epi16(a, b), lo), hi);
-    return _mm256_permutevar8x32_epi32(r, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return _mm256_min_epi8(_mm256_max_epi8(_mm256_packs_epi16(a, b), lo), hi);
 }
 
-INLINE __m256i put_held(__m256i a, __m256i b, ln_quantum q) /* of what requant made */
+INLINE __m256i in_order(__m256i bytes)
 {
-    if (q.shift) { /* mostly not */
-        const __m128i by = _mm_cvtsi32_si128((int)q.shift);
-        a = _mm256_sra_epi16(a, by);
-        b = _mm256_sra_epi16(b, by);
-    }
-    return _mm256_shuffle_epi8(held(a, b, q), _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200,
-                                                                0x07050604, 0x0B090A08, 0x0F0D0E0C));
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* Two rows of 16 numbers in the order of _mm256_packs_epi32: the first to the lower half. */
+INLINE __m256i held(__m256i a, __m256i b, ln_quantum q)
+{
+    return in_order(clamped(a, b, q));
+}
+
+/* The same of what requant made. Mostly there is no shift, and int8's ends are the bounds. */
+INLINE __m256i put_held(__m256i a, __m256i b, ln_quantum q)
+{
+    const __m256i order = _mm256_setr_epi32(0x03010200, 0x07050604, 0x0B090A08, 0x0F0D0E0C, 0x03010200, 0x07050604, 0x0B090A08,
+                                            0x0F0D0E0C);
+    const __m128i by = _mm_cvtsi32_si128((int)q.shift);
+    const int plain = ((uint32_t)q.lo + 128) + (127 - (uint32_t)q.hi) + q.shift == 0;
+    const __m256i r = plain ? _mm256_packs_epi16(a, b) : clamped(_mm256_sra_epi16(a, by), _mm256_sra_epi16(b, by), q);
+    return _mm256_shuffle_epi8(in_order(r), order);
 }
 
 /* The first `rows` of R rows of sums, which have their biases, to bytes. */

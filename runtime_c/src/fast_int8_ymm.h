@@ -60,6 +60,15 @@ INLINE pv put_load(const uint8_t *bias, const uint8_t *scale)
 #endif
 }
 
+INLINE __m256i odd_of(__m256i a)
+{
+    a = _mm256_srli_epi64(a, 32);
+#if defined(__clang__) /* it would extend the signs first, by three instructions more: of the product it needs no more than this */
+    __asm__("" : "+x"(a));
+#endif
+    return a;
+}
+
 /* 2^shift (z + requant(a, m)) and a rest that the shift drops: the upper half of a product of 64 bits where a is doubled. With
  * DOUBLED it comes so. Of each four results the middle two change places. */
 INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
@@ -69,7 +78,7 @@ INLINE __m256i requant(__m256i a, __m256i m, ln_quantum q)
     a = _mm256_add_epi32(a, a);
 #endif
     const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(a, m), half);
-    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(m, 32)), half);
+    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(odd_of(a), odd_of(m)), half);
     return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd), 0xDD));
 }
 

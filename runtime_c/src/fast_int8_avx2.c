@@ -29,13 +29,15 @@ INLINE int32_t two_at(const int16_t *p)
 #include "fast_int8_ymm.h"
 
 /* In C, GCC would begin with many products, whose sums then find no register. Both products before both sums: 5 % faster. */
+#define ADD_PRODUCTS "vpmaddwd %4, %2, %3\n\tvpmaddwd %5, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+
 INLINE va dot(va s, const int16_t *w, __m256i x, const int half)
 {
     __m256i product;
     if (half)
         __asm__("vpmaddwd %2, %1, %1\n\tvpaddd %1, %0, %0" : "+x"(s.part[0]), "+x"(x) : "x"(eight_at(w)));
     else
-        __asm__("vpmaddwd %4, %2, %3\n\tvpmaddwd %5, %2, %2\n\tvpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"
+        __asm__(ADD_PRODUCTS
                 : "+x"(s.part[0]), "+x"(s.part[1]), "+x"(x), "=&x"(product)
                 : "x"(eight_at(w)), "x"(eight_at(w + LN_PANEL)));
     return s;
@@ -203,13 +205,21 @@ INLINE void start_sums(__m256i *s, const int16_t *w, const int16_t *x, const int
 
 #define START_SUMS start_sums
 
+typedef struct two_inputs {
+    int16_t x[2];
+} two_inputs;
+
+/* With its inputs read ahead, clang would move sums from register to register: 12 of them, two weights, inputs and a product
+ * are all there are. */
 INLINE void step_sums(__m256i *s, const int16_t *w, const int16_t *x, const int R)
 {
+    const __m256i low = eight_at(w), high = eight_at(w + LN_PANEL);
     UNROLL
     for (int m = 0; m < R; m++) {
-        const va v = dot((va){{s[2 * m], s[2 * m + 1]}}, w, SPLAT4(x + m * LN_WINO8_CHUNK), 0);
-        s[2 * m] = v.part[0];
-        s[2 * m + 1] = v.part[1];
+        const two_inputs *at = (const two_inputs *)(const void *)(x + m * LN_WINO8_CHUNK);
+        __m256i inputs, product;
+        __asm__("vpbroadcastd %6, %2\n\t" ADD_PRODUCTS
+                : "+x"(s[2 * m]), "+x"(s[2 * m + 1]), "=&x"(inputs), "=&x"(product) : "x"(low), "x"(high), "m"(*at));
     }
 }
 

@@ -51,7 +51,9 @@ def staircase(factor: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 def shift(factor: np.ndarray) -> int:
     """S of factors (O) float32, 0..1."""
-    if (factor.astype(np.float64) * (1 << 31) % 1 == 0).all():
+    with np.errstate(invalid="ignore"):  # of infinity
+        whole = factor.astype(np.float64) * (1 << 31) % 1 == 0
+    if whole.all():
         return 0
     return scheme.finest(float(factor.max(initial=0.0)))
 

@@ -342,6 +342,14 @@ def test_the_second_reader_refuses_the_same_files(index):
         reader.read(CASES[index][1])
 
 
+def test_what_is_wrong_in_a_newer_file_may_be_new(driver, tmp_path):
+    minors = GOOD[6], 3, 4, 900
+    files = [patched((6, "H", minor), (op(0, 36), "B", 0)) for minor in minors]
+    for minor, (status, said) in zip(minors, verdicts(driver, files, tmp_path), strict=True):
+        advice = "written like this: export" if minor <= 3 else "Install a newer LiteNet, or export the model for"
+        assert status == "LN_BAD_SHAPE" and advice in said, said
+
+
 ACCEPTED = {
     "the file itself": GOOD,
     "half precision": HALF,

@@ -425,7 +425,9 @@ size_t ln_explain(const ln_model *m, char *text, size_t cap)
     const ln_status s = m ? m->status : LN_NULL_POINTER;
     const char *what = m ? detail(m) : NULL;
 
-    if (s >= LN_BAD_HEADER && s <= LN_BAD_GOLDEN) { /* at one place of the file, which says more than the status */
+    const int at_place = s >= LN_BAD_HEADER && s <= LN_BAD_GOLDEN; /* of the file, which says more than the status */
+
+    if (at_place) {
         put_place(&p, m);
     } else {
         put(&p, ln_status_text(s));
@@ -433,7 +435,7 @@ size_t ln_explain(const ln_model *m, char *text, size_t cap)
     }
     if (what) put_detail(&p, m, what);
     put(&p, s == LN_OK ? "." : ". ");
-    put(&p, ln_remedy(s));
+    put(&p, ln_remedy(at_place && m->minor > LN_KNOWN_MINOR ? LN_UNKNOWN_FEATURE : s)); /* what is wrong may be new */
     if (p.cap) p.to[p.len < p.cap ? p.len : p.cap - 1] = 0;
     return p.len;
 }

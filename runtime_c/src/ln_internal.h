@@ -83,10 +83,11 @@ enum {
     LN_KNOWN_F16 = 0,
 #endif
 #ifdef LN_WITH_I8
-    LN_KNOWN_FEATURES = LN_KNOWN_F16 | LN_FEATURE_I8
+    LN_KNOWN_FEATURES = LN_KNOWN_F16 | LN_FEATURE_I8,
 #else
-    LN_KNOWN_FEATURES = LN_KNOWN_F16
+    LN_KNOWN_FEATURES = LN_KNOWN_F16,
 #endif
+    LN_KNOWN_MINOR = 3
 };
 
 /* Is a tensor of this type int8? A build for one type knows, and loses what follows from the other. */

@@ -60,8 +60,8 @@ INLINE void find_rows8(const ln_product8 *p, const byte *x, uint32_t row, uint32
 
 #ifndef OWN_PRODUCT
 enum {
-    TOGETHER = WIDENS == 2 ? 2 : 4,
-    MOST_ROWS = 12, /* that are taken at once: whole groups of four */
+    TOGETHER = 4,          /* k whose weights stand together */
+    MOST_ROWS = 12,        /* that are taken at once: whole groups of four */
     PIECE = VECTORS * OUTS /* channels of a tile */
 };
 

@@ -7,7 +7,7 @@
 #define DW_WEIGHTS(p) p
 #endif
 
-/* The weights of each pair of taps; behind the last one come zeros. by_columns: of 3 x 3, as dw_nine has them. */
+/* The weights of each pair of taps; behind the last one come zeros. by_columns: in the order of the 3 x 3 kernels below. */
 static void dw_weights(const uint8_t *w, uint32_t width, uint32_t taps, int by_columns, dw_pair *pairs)
 {
     static const uint8_t column[10] = {0, 3, 1, 4, 2, 5, 6, 7, 9, 8}; /* 9: none */
